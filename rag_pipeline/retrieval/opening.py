@@ -1,0 +1,122 @@
+"""The one door to an index: what is published, opened with an encoder that matches its stamp."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rag_pipeline.core.errors import IndexNotFoundError
+from rag_pipeline.core.storage import Storage
+from rag_pipeline.embedding.config import EmbeddingConfig
+from rag_pipeline.embedding.encoder import Encoder, open_encoder
+from rag_pipeline.index.builds import MANIFEST, Build, find_build
+from rag_pipeline.index.publish import newest_receipt, published
+from rag_pipeline.retrieval.config import RetrievalConfig
+from rag_pipeline.retrieval.rankers import Reranker
+from rag_pipeline.retrieval.rerank import CrossEncoderReranker
+from rag_pipeline.retrieval.search import SearchIndex, Serving, check_encoder
+
+# A pruned build vanishes between reading the pointer and opening it at most this often in a row.
+_ATTEMPTS = 10
+
+
+def serving_of(values: Any) -> Serving:
+    """Return serving values from the mapping that a receipt or a pointer holds."""
+    return Serving(
+        mode=str(values["mode"]),
+        k=int(values["k"]),
+        threshold=float(values["threshold"]),
+        reranker=str(values.get("reranker", "")),
+    )
+
+
+def open_published(
+    root: Path, embedding: EmbeddingConfig | None = None, url_template: str = ""
+) -> SearchIndex:
+    """Open the published index of a storage root.
+
+    `embedding` names the query encoder; None takes the one the index is stamped with. Mode, k and threshold come
+    from the publication: what was gated is what is served. Raises `IndexNotFoundError` where nothing is
+    published, `EncoderMismatchError` where encoder and stamp differ.
+    """
+    storage = Storage.existing(root)
+    if storage is None:
+        raise IndexNotFoundError(
+            f"{root} is not a storage root: run `rag-pipeline index`, or check storage.root"
+        )
+    for attempt in range(_ATTEMPTS):
+        now = published(storage)
+        if now is None:
+            raise IndexNotFoundError(
+                f"nothing is published in {root}: run `rag-pipeline index` (`rag-pipeline status` tells more)"
+            )
+        try:
+            build = find_build(storage, now.build)
+            stamp = {
+                "published_at": now.published_at,
+                "scored": now.scored,
+                "status": "scored" if now.scored else "unscored",
+                "serving": dict(now.serving),
+            }
+            return open_build(build, serving_of(now.serving), embedding, url_template, storage, stamp)
+        except (FileNotFoundError, IndexNotFoundError):
+            # Another build was published and this one pruned in between: the pointer names the new one.
+            if attempt == _ATTEMPTS - 1 or published(storage) == now:
+                raise
+    raise AssertionError("unreachable")
+
+
+def open_build_folder(
+    folder: Path, embedding: EmbeddingConfig | None = None, url_template: str = ""
+) -> SearchIndex:
+    """Open one build by its folder, published or not, e.g. to inspect a blocked one."""
+    build = Build(folder.name, folder)
+    storage = Storage.existing(folder.parent.parent)
+    receipt = newest_receipt(storage, build.id) if storage is not None else None
+    serving = serving_of(receipt.serving) if receipt is not None else _default_serving()
+    return open_build(build, serving, embedding, url_template, storage, {"serving": vars(serving)})
+
+
+def _default_serving() -> Serving:
+    config = RetrievalConfig()
+    return Serving(config.mode, config.k, config.threshold, config.reranker)
+
+
+def is_build_folder(path: Path) -> bool:
+    """Return whether a folder is a build."""
+    return (path / MANIFEST).is_file()
+
+
+def open_build(
+    build: Build,
+    serving: Serving,
+    embedding: EmbeddingConfig | None = None,
+    url_template: str = "",
+    storage: Storage | None = None,
+    stamp: dict[str, Any] | None = None,
+    encoder: Encoder | None = None,
+) -> SearchIndex:
+    """Open a build with an encoder whose fingerprint is the stamped one.
+
+    The check reads files and hashes alone; the encoder itself is loaded at the first query.
+    """
+    made_with = build.stamp
+    if encoder is None:
+        config = embedding or EmbeddingConfig(model=str(made_with["embedding"]["name"]))
+        location = made_with.get("model_location")
+        if embedding is None and location:
+            config = replace(config, model=str(location))
+        encoder = open_encoder(config, storage, remember=False)
+    check_encoder(made_with, encoder.fingerprint.words(), encoder.fingerprint.id)
+    opened = encoder
+    reranker: Reranker | None = CrossEncoderReranker(serving.reranker) if serving.reranker else None
+    return SearchIndex(
+        build,
+        serving,
+        encode=lambda query: opened.encode([query])[0],
+        count_tokens=lambda text: opened.pieces([text])[0].count,
+        reranker=reranker,
+        url_template=url_template,
+        stamp=stamp,
+    )

@@ -4,8 +4,7 @@ usage: check_sample.py [--verbose]
 
 Every rule is one that a script can decide: sizes, one place for each needle, no copying into the queries, and
 out-of-domain topics that are truly absent. That a needle answers its two queries is for a reader to judge.
-The texts are those of the pipeline's own extraction; where that is not installed, a simple reader stands in
-(which needs pypdf for PDF files). Exit 1 on any failure.
+The texts are those of the pipeline's own extraction. Exit 1 on any failure.
 """
 
 from __future__ import annotations
@@ -14,15 +13,23 @@ import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+from rag_pipeline.documents.canonical import Canonical, canonicalise
+from rag_pipeline.documents.config import ExtractionConfig
+from rag_pipeline.documents.extraction import extract_file
+from rag_pipeline.documents.locators import resolve
+from rag_pipeline.documents.source import describe_file
+from rag_pipeline.retrieval.citations import fragment, label
+
 SAMPLE = Path(__file__).resolve().parents[1] / "rag_pipeline" / "sample"
-MEDIA_TYPES = {".md": "text/markdown", ".txt": "text/plain", ".html": "text/html", ".pdf": "application/pdf"}
-MIN_DOCUMENTS, MIN_CHARACTERS = 14, 120_000
-QUESTIONS, NEAR, FAR = 32, 21, 9
+TEXT_SUFFIXES = {".md", ".txt", ".html", ".csv", ".vtt"}
+SUFFIXES_WANTED = TEXT_SUFFIXES | {".pdf", ".docx", ".pptx", ".xlsx"}
+# The kinds of places that needles lie in, by the start of their fragments; `'` opens a quoted sheet.
+PLACES = ("char=", "page=", "slide=", "t=", "row=", "'")
+MIN_DOCUMENTS, MIN_CHARACTERS = 25, 150_000
+QUESTIONS, NEAR, FAR = 39, 21, 9
 NEEDLE_LENGTH = range(40, 201)
 OWN_WORDS_RUN, TICKET_RUN, TICKET_OVERLAP = 7, 4, 0.25
 BLIND = 512
@@ -76,69 +83,16 @@ def folded(text: str) -> str:
     return " ".join(text.lower().split())
 
 
-class MainText(HTMLParser):
-    """The text inside `<main>`, one line a block."""
-
-    BLOCKS = frozenset({"p", "h1", "h2", "h3", "li", "tr", "caption", "table"})
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.depth = 0
-        self.parts: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Enter `<main>`; mark headings."""
-        self.depth += tag == "main"
-        if self.depth and tag in self.BLOCKS:
-            self.parts.append("\n\n" + "#" * int(tag[1]) + " " if tag[0] == "h" else "\n\n")
-
-    def handle_endtag(self, tag: str) -> None:
-        """Leave `<main>`."""
-        self.depth -= tag == "main"
-
-    def handle_data(self, data: str) -> None:
-        """Keep text, with single blanks."""
-        if self.depth:
-            self.parts.append(re.sub(r"\s+", " ", data))
-
-
-def simple_text(path: Path) -> str:
-    """Return the text of a document of the sample without the pipeline."""
-    if path.suffix == ".pdf":
-        from pypdf import PdfReader
-
-        return "\n\n".join(" ".join(page.extract_text().split()) for page in PdfReader(path).pages)
-    text = path.read_text(encoding="utf-8")
-    if path.suffix == ".html":
-        reader = MainText()
-        reader.feed(text)
-        return "".join(reader.parts).strip()
-    return re.sub(r"\A---\n.*?\n---\n", "", text, flags=re.DOTALL)
-
-
-def canonical_text(path: Path) -> str:
-    """Return the canonical text of a document by the pipeline's own extraction."""
-    from rag_pipeline.documents.canonical import canonicalise
-    from rag_pipeline.documents.config import ExtractionConfig
-    from rag_pipeline.documents.extraction import extract_file
-
+def canonical(path: Path) -> Canonical:
+    """Return a document in its final state, by the pipeline's own extraction."""
+    listed = describe_file(path)
     options = ExtractionConfig()
-    document = canonicalise(path.name, extract_file(path, MEDIA_TYPES[path.suffix], options), options)
+    document = canonicalise(path.name, extract_file(path, listed.media_type, options), options)
     if not document.text:
         raise ValueError(f"{path.name} gives no text: {document.reason} {document.message or ''}")
     if document.warnings:
         fail(path.name, "is extracted with warnings:", [warning.message for warning in document.warnings])
-    return document.text
-
-
-def reader() -> tuple[str, Callable[[Path], str]]:
-    """Return the best reader at hand, with what to call it."""
-    try:
-        import rag_pipeline.documents.canonical
-        import rag_pipeline.documents.pdf  # noqa: F401
-    except ImportError:
-        return "simple readers (the pipeline's extraction is not installed)", simple_text
-    return "the pipeline's canonical text", canonical_text
+    return document
 
 
 def in_fence(text: str, position: int) -> bool:
@@ -161,10 +115,10 @@ def check_documents(texts: dict[str, str]) -> None:
             f"  {name:38} {len(text):7,} characters {sections:3} sections {tables:2} tables "
             f"{fences:2} fences {formulas:2} formulas, longest paragraph {longest:5,}"
         )
-        if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*\.(md|txt|html|pdf)", name):
+        if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*\.[a-z]+", name) or path.suffix not in SUFFIXES_WANTED:
             fail(name, "is not named in kebab-case with a known suffix")
         raw = path.read_bytes()
-        if path.suffix != ".pdf" and (b"\r" in raw or raw.startswith(b"\xef\xbb\xbf")):
+        if path.suffix in TEXT_SUFFIXES and (b"\r" in raw or raw.startswith(b"\xef\xbb\xbf")):
             fail(name, "has a carriage return or a byte order mark")
         if path.suffix == ".md" and not re.match(r"\n*# [^\n]+\n\n", text):
             fail(name, 'does not start with "# Title" and a blank line')
@@ -177,7 +131,7 @@ def check_documents(texts: dict[str, str]) -> None:
     print(f"  {len(texts)} documents, {total:,} characters, {dict(sorted(kinds.items()))}")
     if len(texts) < MIN_DOCUMENTS or total < MIN_CHARACTERS:
         fail(f"the corpus is too small: {len(texts)} documents, {total} characters")
-    if missing := set(MEDIA_TYPES) - set(kinds):
+    if missing := SUFFIXES_WANTED - set(kinds):
         fail("no document of kind", missing)
     markdown = "\n".join(text for name, text in texts.items() if name.endswith(".md"))
     for what, pattern in {
@@ -208,19 +162,20 @@ def check_page(name: str, page: str) -> None:
 
 def check_pdf(name: str, path: Path, text: str) -> None:
     """Check the pages of a PDF document and that running lines stay out of its text."""
-    try:
-        from pypdf import PdfReader
-    except ImportError:
-        return
-    pages = len(PdfReader(path).pages)
-    if pages < MIN_PDF_PAGES:
-        fail(name, "has only", pages, "pages")
-    if running := len(re.findall(r"^Page \d+$", text, flags=re.MULTILINE)):
-        print(f"    note: {name}: {running} running page numbers are in its text")
+    from pypdf import PdfReader
+
+    pages = PdfReader(path).pages
+    is_scan = not any(page.extract_text().strip() for page in pages)
+    if len(pages) < MIN_PDF_PAGES and not is_scan:
+        fail(name, "has only", len(pages), "pages")
+    if running := len(re.findall(r"^(?:Page|-) \d+(?: -)?$", text, flags=re.MULTILINE)):
+        fail(name, f"has {running} running page numbers in its text")
 
 
-def check_questions(texts: dict[str, str], verbose: bool) -> None:
+def check_questions(documents: dict[str, Canonical], verbose: bool) -> None:
     """Check needles and queries and print how they are spread."""
+    texts = {name: document.text for name, document in documents.items()}
+    places: Counter[str] = Counter()
     questions = read_lines("questions.jsonl")
     if [question["id"] for question in questions] != [f"q{i:02}" for i in range(1, QUESTIONS + 1)]:
         fail("question ids are not", f"q01 to q{QUESTIONS}")
@@ -234,15 +189,21 @@ def check_questions(texts: dict[str, str], verbose: bool) -> None:
             fail(tag, "has other keys or not two queries")
         if "\n" in needle or needle != needle.strip() or len(needle) not in NEEDLE_LENGTH:
             fail(tag, "needle spans lines, has outer blanks or is", len(needle), "characters long")
-        places = {other: text.count(needle) for other, text in texts.items() if needle in text}
-        if places != {name: 1}:
-            fail(tag, "needle is found in", places or "no document", "and not once in", name)
+        found = {other: text.count(needle) for other, text in texts.items() if needle in text}
+        if found != {name: 1}:
+            fail(tag, "needle is found in", found or "no document", "and not once in", name)
             continue
         if sum(text.count(folded(needle)) for text in everything.values()) != 1:
             fail(tag, "needle repeats when case and blanks are ignored")
         text = texts[name]
         start = text.index(needle)
         end = start + len(needle)
+        media_type = describe_file(SAMPLE / "corpus" / name).media_type
+        place = resolve(documents[name].locators, start, end)
+        cited = fragment(media_type, start, end, place)
+        places.update(kind for kind in PLACES if cited.startswith(f"#{kind}"))
+        if verbose:
+            print(f"    {tag} {name}{cited} ({label('', media_type, place)})")
         if text[text.rfind("\n", 0, start) + 1 :].startswith("#"):
             fail(tag, "needle is in a heading")
         if in_fence(text, start):
@@ -262,6 +223,9 @@ def check_questions(texts: dict[str, str], verbose: bool) -> None:
         fail("documents without a needle:", unused)
     if twice := [query for query, count in queries.items() if count > 1]:
         fail("queries that occur twice:", twice)
+    if absent := [kind for kind in PLACES if not places[kind]]:
+        fail("no needle is cited by", absent)
+    print(f"  places of the needles: {dict(places)}")
     print(
         f"  {len(questions)} questions in {len(used)} documents; needles in paragraphs over {BLIND} "
         f"characters: {long}, next to code, table or formula: {beside}, with digits: {identified}"
@@ -324,11 +288,10 @@ def read_lines(name: str) -> list[dict[str, Any]]:
 
 def main() -> None:
     """Check everything; exit 1 on a failure."""
-    what, read = reader()
-    print(f"texts by {what}")
-    texts = {path.name: read(path) for path in sorted((SAMPLE / "corpus").iterdir())}
+    documents = {path.name: canonical(path) for path in sorted((SAMPLE / "corpus").iterdir())}
+    texts = {name: document.text for name, document in documents.items()}
     check_documents(texts)
-    check_questions(texts, "--verbose" in sys.argv)
+    check_questions(documents, "--verbose" in sys.argv)
     check_out_of_domain(texts)
     for failure in failures:
         print("FAIL", failure)

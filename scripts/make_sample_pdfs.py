@@ -1,27 +1,35 @@
-"""Make the born-digital PDF documents of the sample corpus.
+"""Make the PDF documents of the sample corpus.
 
 usage: make_sample_pdfs.py [NAME...]      (names without suffix; default: all)
 
-Each `sample_sources/NAME.md` becomes `rag_pipeline/sample/corpus/NAME.pdf`. The sources use a small markup:
-`# ` title, `> ` the line under it, `## ` and `### ` headings, paragraphs, `- ` and `1. ` lists, `|` tables
-and `= ` for a formula on a line of its own. The output is a pure function of the source: no time stamps and
-no random ids, so that a second run gives the same bytes and `git diff` stays silent.
+Each source becomes `rag_pipeline/sample/corpus/NAME.pdf`: `sample_sources/NAME.md` a manual,
+`sample_sources/newsletter/NAME.md` a newsletter in two columns, and `sample_sources/scanned/NAME.txt` a letter that
+is a picture, as a scanner gives it. The sources use a small markup: `# ` title, `> ` the line under it, `## ` and
+`### ` headings, paragraphs, `- ` and `1. ` lists, `|` tables and `= ` for a formula on a line of its own; that of a
+letter is set line by line.
+
+The output is a pure function of the source and of the libraries' releases: no time stamps and no random ids, so
+that a second run gives the same bytes and `git diff` stays silent.
 """
 
 from __future__ import annotations
 
+import io
+import random
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import escape
 
+import reportlab
 from reportlab.lib import colors
-from reportlab.lib.enums import TA_CENTER
-from reportlab.lib.pagesizes import A4
+from reportlab.lib.enums import TA_CENTER, TA_JUSTIFY
+from reportlab.lib.pagesizes import A4, A5
 from reportlab.lib.styles import ParagraphStyle
 from reportlab.lib.units import mm
+from reportlab.lib.utils import ImageReader
 from reportlab.pdfgen.canvas import Canvas
 from reportlab.platypus import (
     BaseDocTemplate,
@@ -140,11 +148,10 @@ def flowables(text: str, width: float) -> Iterator[Flowable]:
             yield Paragraph(inline(re.sub(r"^[>=] ", "", " ".join(block.lines))), style)
 
 
-def make(name: str) -> Path:
-    """Write the PDF of source `name` and return its path."""
-    text = (SOURCES / f"{name}.md").read_text(encoding="utf-8")
+def make_manual(source: Path, target: Path) -> None:
+    """Write a manual: one column, with a line at the head and one at the foot of each page."""
+    text = source.read_text(encoding="utf-8")
     title = text.split("\n", 1)[0].removeprefix("# ")
-    target = CORPUS / f"{name}.pdf"
 
     def furniture(canvas: Canvas, document: BaseDocTemplate) -> None:
         canvas.saveState()
@@ -166,14 +173,93 @@ def make(name: str) -> Path:
     frame = Frame(MARGIN, MARGIN, A4[0] - 2 * MARGIN, A4[1] - 2 * MARGIN, 0, 0, 0, 0)
     document.addPageTemplates(PageTemplate("page", [frame], onPage=furniture))
     document.build(list(flowables(text, frame.width)))
-    return target
+
+
+def make_newsletter(source: Path, target: Path) -> None:
+    """Write a newsletter: two columns on A5, with a running head at the outer edge of each page."""
+    text = source.read_text(encoding="utf-8")
+    title, issue = (line.lstrip("#> ") for line in text.split("\n", 2)[:2])
+    width, height = A5
+    margin, gap = 17 * mm, 7 * mm
+
+    def furniture(canvas: Canvas, document: BaseDocTemplate) -> None:
+        canvas.saveState()
+        canvas.setFont("Helvetica-Oblique", 7.5)
+        head = f"{title}, {issue[0].lower()}{issue[1:]}"
+        # The outer edge: right on odd pages, left on even ones.
+        if document.page % 2:
+            canvas.drawRightString(width - margin, height - 9 * mm, head)
+        else:
+            canvas.drawString(margin, height - 9 * mm, head)
+        canvas.drawCentredString(width / 2, 7 * mm, f"- {document.page} -")
+        canvas.restoreState()
+
+    document = BaseDocTemplate(
+        str(target), pagesize=A5, title=title, author=PUBLISHER, lang="en-GB", invariant=1
+    )
+    column = (width - 2 * margin - gap) / 2
+    frames = [
+        Frame(margin + number * (column + gap), margin, column, height - 2 * margin, 0, 0, 0, 0)
+        for number in range(2)
+    ]
+    document.addPageTemplates(PageTemplate("page", frames, onPage=furniture))
+    small = {"#": (17, 21), "##": (11.5, 14.5)}
+    styles = {
+        kind: ParagraphStyle(f"news {kind}", parent=HEADINGS[kind], fontSize=size, leading=leading)
+        for kind, (size, leading) in small.items()
+    }
+    body = ParagraphStyle("news", parent=BODY, fontSize=10, leading=13.5, spaceAfter=6, alignment=TA_JUSTIFY)
+    lead = ParagraphStyle("news lead", parent=LEAD, fontSize=10, leading=13, spaceAfter=8)
+    document.build(
+        [
+            Paragraph(
+                inline(re.sub(r"^(#+|>) ", "", " ".join(block.lines))),
+                {**styles, "lead": lead}.get(block.kind, body),
+            )
+            for block in blocks(text)
+        ]
+    )
+
+
+def make_scan(source: Path, target: Path) -> None:
+    """Write a letter as a picture without a text layer: grey, 200 dots an inch, a little askew, with specks."""
+    from PIL import Image, ImageDraw, ImageFont
+
+    dots = 200 / 72
+    width, height = round(A4[0] * dots), round(A4[1] * dots)
+    page = Image.new("L", (width, height), 250)
+    draw = ImageDraw.Draw(page)
+    font = ImageFont.truetype(Path(reportlab.__file__).parent / "fonts" / "Vera.ttf", round(11 * dots))
+    for number, line in enumerate(source.read_text(encoding="utf-8").splitlines()):
+        draw.text((round(70 * dots), round((70 + 16.5 * number) * dots)), line, fill=35, font=font)
+    chance = random.Random(source.stem)
+    for _ in range(160):
+        at = (chance.randrange(width), chance.randrange(height))
+        draw.point(at, fill=chance.randrange(90, 200))
+    page = page.rotate(0.2, resample=Image.Resampling.BICUBIC, fillcolor=250)
+    picture = io.BytesIO()
+    page.quantize(6).save(picture, "PNG")
+    canvas = Canvas(str(target), pagesize=A4, invariant=1)
+    canvas.setTitle("Scan")
+    canvas.drawImage(ImageReader(picture), 0, 0, A4[0], A4[1])
+    canvas.save()
+
+
+KINDS: tuple[tuple[str, Callable[[Path, Path], None]], ...] = (
+    ("*.md", make_manual),
+    ("newsletter/*.md", make_newsletter),
+    ("scanned/*.txt", make_scan),
+)
 
 
 def main() -> None:
     """Make the named documents, or all of them."""
-    for name in sys.argv[1:] or sorted(path.stem for path in SOURCES.glob("*.md")):
-        path = make(name)
-        print(f"{path.relative_to(CORPUS.parents[2])}: {path.stat().st_size} bytes")
+    found = {path.stem: (path, make) for pattern, make in KINDS for path in SOURCES.glob(pattern)}
+    for name in sys.argv[1:] or sorted(found):
+        source, make = found[name]
+        target = CORPUS / f"{name}.pdf"
+        make(source, target)
+        print(f"{target.relative_to(CORPUS.parents[2])}: {target.stat().st_size} bytes")
 
 
 if __name__ == "__main__":

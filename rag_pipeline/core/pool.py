@@ -40,6 +40,10 @@ _IN_FLIGHT_PER_WORKER = 2
 _MAX_ATTEMPTS = 3
 # Seconds beyond the time limit without any result after which the pool counts as broken.
 _STALL_SECONDS = 120.0
+# Address space that a worker may reserve, in units of the memory that it may hold.
+_ADDRESS_SPACE_FACTOR = 2
+# How often a worker looks how much memory it holds.
+_MEMORY_POLL_SECONDS = 0.05
 # How often a worker looks whether its parent still lives.
 _PARENT_POLL_SECONDS = 1.0
 
@@ -56,8 +60,10 @@ class TaskFailure(StrEnum):
 class Limits:
     """What one job may take: wall-clock seconds, and bytes of memory on top of what an idle worker holds.
 
-    None means no limit. Memory is limited as address space (`RLIMIT_AS`), which Linux enforces and macOS and
-    Windows do not.
+    None means no limit. The memory that counts is what the worker really holds (resident); a thread of the worker
+    watches it, so that native code that cannot report a failed allocation ends as `out_of_memory` too and not as a
+    crash. Address space (`RLIMIT_AS`) is limited to `_ADDRESS_SPACE_FACTOR` times as much, since numerical libraries
+    reserve far more than they use; it stops a single huge allocation at once. Both work on Linux only.
     """
 
     seconds: float | None = None
@@ -217,20 +223,32 @@ def _start_worker(parent: int, memory_bytes: int | None) -> None:
     # A crash is recorded as a reason; a core file of gigabytes beside it helps nobody.
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     if memory_bytes is not None:
+        address_space, resident = _memory()
+        if resident:
+            threading.Thread(target=_die_beyond, args=(resident + memory_bytes,), daemon=True).start()
         _, hard = resource.getrlimit(resource.RLIMIT_AS)
-        limit = _address_space() + memory_bytes
+        limit = address_space + _ADDRESS_SPACE_FACTOR * memory_bytes
         if hard != resource.RLIM_INFINITY:
             limit = min(limit, hard)
         with suppress(ValueError, OSError):  # macOS knows the limit and refuses to set it
             resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
 
 
-def _address_space() -> int:
-    """Return the bytes of address space this process has now (0 where the system does not tell)."""
+def _memory() -> tuple[int, int]:
+    """Return the bytes of address space and of resident memory of this process (0 where the system does not tell)."""
     try:
-        return int(Path("/proc/self/statm").read_text("ascii").split()[0]) * os.sysconf("SC_PAGE_SIZE")
+        pages = Path("/proc/self/statm").read_text("ascii").split()
     except OSError:
-        return 0
+        return 0, 0
+    size = os.sysconf("SC_PAGE_SIZE")
+    return int(pages[0]) * size, int(pages[1]) * size
+
+
+def _die_beyond(resident_bytes: int) -> None:
+    """End this worker when it holds more memory than this."""
+    while _memory()[1] <= resident_bytes:
+        time.sleep(_MEMORY_POLL_SECONDS)
+    os._exit(_OUT_OF_MEMORY_EXIT)
 
 
 def _die_with(parent: int) -> None:

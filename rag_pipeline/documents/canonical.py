@@ -7,7 +7,8 @@ The steps, in order, all before any offset exists:
 3. YAML front matter is removed (its other keys become metadata);
 4. reference lists are removed: from a heading of any level whose title is one of `REFERENCE_TITLES` to the
    next heading of the same or a higher level;
-5. where level-1 headings are several and level-2 ones none, every heading goes one level down.
+5. the payload of base64 data (pictures pasted into a text) is removed;
+6. where level-1 headings are several and level-2 ones none, every heading goes one level down.
 Everything else stays: runs of blank lines, trailing blanks, the title line.
 """
 
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from rag_pipeline.documents.source import SourceDocument
 
 # Raised when the same extraction gives another canonical text.
-CANONICAL_VERSION = "1"
+CANONICAL_VERSION = "2"
 
 # Titles (case folded, without numbering and marks) of sections that list sources and say nothing themselves.
 REFERENCE_TITLES = frozenset(
@@ -69,6 +70,7 @@ REFERENCE_TITLES = frozenset(
 )
 _NUMBERING = re.compile(r"^(?:\d+(?:\.\d+)*\.?|[ivxlc]+\.|[a-z]\.)\s+")
 _MARKS = " \t#*_:.[]"
+_BASE64 = re.compile(r";base64,([A-Za-z0-9+/=]{64,})")
 _NOWHERE = Locator()
 
 
@@ -167,6 +169,8 @@ def canonicalise(document_id: str, extracted: Extracted, options: ExtractionConf
         content = _cut(content, [(0, body_start)], "front_matter", removed)
     if options.remove_references:
         content = _cut(content, _reference_sections(content.text), "references", removed)
+    pictures = [match.span(1) for match in _BASE64.finditer(content.text)]
+    content = _cut(content, pictures, "base64", removed)
     content = _with_sections(content)
     if not content.text.strip():
         return _without_text(

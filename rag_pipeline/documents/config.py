@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, MinLen
 from typing_extensions import Doc
@@ -37,6 +37,18 @@ class ExtractionConfig:
         int, Ge(1), Doc("MiB of text one document may give before it fails as `too_large`.")
     ] = 256
     workers: Annotated[int, Ge(0), Doc("Worker processes for extraction; 0 means one a core.")] = 0
+    max_pages: Annotated[
+        int, Ge(1), Doc("Pages a document may have; one with more fails as `too_large`.")
+    ] = 5000
+    ocr: Annotated[
+        Literal["rapidocr", "tesseract", "off"],
+        Doc(
+            "What reads scanned pages and images: the engine that is installed with us, Tesseract, or nothing."
+        ),
+    ] = "rapidocr"
+    ocr_max_pages: Annotated[
+        int, Ge(0), Doc("Pages of one document that OCR reads; the pages after them are reported as unread.")
+    ] = 200
     remove_references: Annotated[
         bool, Doc("Leave reference lists (sections headed References, Bibliography, ...) out of the text.")
     ] = True

@@ -9,7 +9,7 @@ kept menu.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rag_pipeline.documents.config import ExtractionConfig
 from rag_pipeline.documents.encoding import decode
@@ -20,13 +20,18 @@ from rag_pipeline.documents.states import FailureReason, WarningKind
 if TYPE_CHECKING:
     from lxml.html import HtmlElement
 
-EXTRACTOR_VERSION = "1"
+EXTRACTOR_VERSION = "2"
 
 _DECLARED = re.compile(
     rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([\w.:-]+)|<\?xml[^>]{0,100}?encoding=[\"']([\w.:-]+)",
     re.IGNORECASE,
 )
 _DECLARED_WITHIN = 4096
+# A script up to the first tag that no script has, for pages on which nothing else is left.
+_UNCLOSED_SCRIPT = re.compile(
+    r"<script\b[^>]*>(?:(?!</script|</?(?:body|main|article|section|div|p|h[1-6]|ul|ol|table)\b).)*",
+    re.IGNORECASE | re.DOTALL,
+)
 _NAVIGATION_ROLES = frozenset(
     {"navigation", "search", "contentinfo", "menu", "menubar", "dialog", "alertdialog"}
 )
@@ -34,24 +39,37 @@ _NAVIGATION_ROLES = frozenset(
 _MAIN_SHARE = 0.25
 _ARTICLE_SHARE = 0.5
 _SHORT_LINE = 60
+_TRUSTED_SHARE = 0.5
 _NOT_A_LETTER = re.compile(r"[\W_]+")
 
 
 def extract(data: bytes, options: ExtractionConfig) -> Content:
-    """Return the main text of an HTML page in one segment; `title` is that of its `<title>`."""
+    """Return the main text of an HTML page in one segment; `title` is that of its `<title>`.
+
+    The metadata's `left_out_share` tells how much of the page's text was taken for navigation.
+    """
     declared = _DECLARED.search(data[:_DECLARED_WITHIN])
     label = next((group.decode("ascii") for group in declared.groups() if group), None) if declared else None
     decoded = decode(data, label)
-    page = _parse(decoded.text)
-    body = page.find("body")
-    if body is None:
-        body = page
     warnings = list(decoded.warnings)
+    source = decoded.text
+    page = _parse(source)
+    body = _body(page)
+    if not _all_text(body) and _UNCLOSED_SCRIPT.search(source):
+        source = _UNCLOSED_SCRIPT.sub("", source)
+        page = _parse(source)
+        body = _body(page)
+        warnings.append(
+            ExtractionWarning(
+                WarningKind.REPAIRED,
+                "a script that is never closed hid the page; it was taken out by a guess",
+            )
+        )
     root, is_marked = _main(body)
     blocks = blocks_of(root, _in_article if is_marked else _outside_navigation)
     everything = blocks_of(body)
     if not is_marked:
-        blocks = _trimmed(blocks, decoded.text)
+        blocks = _trimmed(blocks, source)
     blocks = _with_page_heading(blocks, body)
     if not blocks:
         blocks = everything
@@ -64,11 +82,14 @@ def extract(data: bytes, options: ExtractionConfig) -> Content:
             )
         )
     text = "\n\n".join(block.text for block in blocks)
+    metadata: dict[str, Any] = dict(_metadata(page))
+    if kept < total:
+        metadata["left_out_share"] = round(1 - kept / total, 3)
     return Content(
         (Segment(text + "\n" if text else ""),),
         raw_text=_all_text(body),
         title=_text_of(page, "string(//head/title)"),
-        metadata=_metadata(page),
+        metadata=metadata,
         warnings=tuple(warnings),
     )
 
@@ -83,6 +104,11 @@ def _parse(text: str) -> HtmlElement:
     except (etree.ParserError, etree.XMLSyntaxError) as error:
         raise ExtractionFailure(FailureReason.NO_TEXT, f"the page holds no element: {error}") from error
     return page
+
+
+def _body(page: HtmlElement) -> HtmlElement:
+    body = page.find("body")
+    return page if body is None else body
 
 
 def _main(body: HtmlElement) -> tuple[HtmlElement, bool]:
@@ -123,19 +149,22 @@ def _trimmed(blocks: list[Block], text: str) -> list[Block]:
         text, favor_recall=True, include_comments=False, include_tables=True, deduplicate=False
     )
     letters = _letters(main or "")
+    # Where little of the page was found, what was not found says nothing: only links are left out then.
+    is_trusted = len(letters) >= _TRUSTED_SHARE * _size(blocks)
     first, last = 0, len(blocks)
-    while first < last and _is_margin(blocks[first], letters):
+    while first < last and _is_margin(blocks[first], letters, is_trusted):
         first += 1
-    while last > first and _is_margin(blocks[last - 1], letters):
+    while last > first and _is_margin(blocks[last - 1], letters, is_trusted):
         last -= 1
     return blocks[first:last] or blocks
 
 
-def _is_margin(block: Block, main: str) -> bool:
+def _is_margin(block: Block, main: str, is_trusted: bool) -> bool:
     letters = _letters(block.text)
     if block.kind not in ("paragraph", "list") or (letters and letters in main):
         return False
-    return len(block.text) < _SHORT_LINE or block.link_characters > 0.5 * len(block.text)
+    is_short = is_trusted and len(block.text) < _SHORT_LINE
+    return is_short or block.link_characters > 0.5 * len(block.text)
 
 
 def _all_text(element: HtmlElement) -> str:

@@ -235,6 +235,8 @@ def _is_layout(table: HtmlElement, cells: list[list[HtmlElement]]) -> bool:
         return True
     if max((len(row) for row in cells), default=0) < 2 and not table.xpath(".//th"):
         return True
+    if table.get("role") == "table":
+        return False
     holds_blocks = table.xpath("boolean(.//table | .//h1 | .//h2 | .//h3 | .//article | .//section)")
     return bool(holds_blocks) and not table.xpath("boolean(./thead | ./tr/th | ./tbody/tr/th)")
 

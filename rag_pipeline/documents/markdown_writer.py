@@ -16,8 +16,13 @@ _SPACES = re.compile(r"[ \t\n\r\f\v\xa0]+")
 
 
 def one_line(text: str) -> str:
-    """Return `text` with every run of white space (no-break spaces too) as one space, trimmed."""
-    return _SPACES.sub(" ", text).strip(" ")
+    """Return `text` with every run of white space (no-break spaces too) as one space, trimmed.
+
+    Soft hyphens, which only tell where a word may be broken, are left out.
+    """
+    if text.isalnum():  # most cells of a long table
+        return text
+    return _SPACES.sub(" ", text.replace("\xad", "")).strip(" ")
 
 
 def heading(level: int, text: str) -> str:

@@ -22,6 +22,9 @@ PDF = "application/pdf"
 DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 PPTX = "application/vnd.openxmlformats-officedocument.presentationml.presentation"
 XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
+XLSB = "application/vnd.ms-excel.sheet.binary.macroenabled.12"
+XLS = "application/vnd.ms-excel"
+ODS = "application/vnd.oasis.opendocument.spreadsheet"
 PNG = "image/png"
 JPEG = "image/jpeg"
 TIFF = "image/tiff"
@@ -57,9 +60,13 @@ FORMATS: tuple[Format, ...] = (
     Format(VTT, (".vtt",)),
     Format(SRT, (".srt",)),
     Format(PDF, (".pdf",), ("a PDF",)),
-    Format(DOCX, (".docx",), ("a ZIP archive", "an OLE2 file")),
-    Format(PPTX, (".pptx",), ("a ZIP archive", "an OLE2 file")),
-    Format(XLSX, (".xlsx",), ("a ZIP archive", "an OLE2 file")),
+    # Behind a password an Office file is an OLE2 file, which its extractor tells from the formats of 1997.
+    Format(DOCX, (".docx", ".docm", ".dotx", ".dotm"), ("a ZIP archive", "an OLE2 file")),
+    Format(PPTX, (".pptx", ".pptm", ".ppsx", ".ppsm", ".potx", ".potm"), ("a ZIP archive", "an OLE2 file")),
+    Format(XLSX, (".xlsx", ".xlsm", ".xltx", ".xltm"), ("a ZIP archive", "an OLE2 file")),
+    Format(XLSB, (".xlsb",), ("a ZIP archive", "an OLE2 file")),
+    Format(XLS, (".xls",), ("an OLE2 file",)),
+    Format(ODS, (".ods",), ("a ZIP archive",)),
     Format(PNG, (".png",), ("a PNG image",)),
     Format(JPEG, (".jpg", ".jpeg"), ("a JPEG image",)),
     Format(TIFF, (".tif", ".tiff"), ("a TIFF image",)),
@@ -88,8 +95,8 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature("an ELF program", (b"\x7fELF",)),
 )
 
-# Members that tell the three Office formats apart; they stand in the first local headers of the archive.
-_OFFICE_MEMBERS = ((b"word/", DOCX), (b"ppt/", PPTX), (b"xl/", XLSX))
+# Members that tell the Office formats apart; they stand in the first local headers of the archive.
+_OFFICE_MEMBERS = ((b"mimetype" + ODS.encode(), ODS), (b"word/", DOCX), (b"ppt/", PPTX), (b"xl/", XLSX))
 
 _BY_SUFFIX = {suffix: format_.media_type for format_ in FORMATS for suffix in format_.suffixes}
 _BY_MEDIA_TYPE = {format_.media_type: format_ for format_ in FORMATS}

@@ -1,7 +1,7 @@
-"""From the positioned lines of pages to Markdown: running lines, paragraphs, headings, tables.
+"""From the positioned lines of pages to Markdown: paragraphs, headings, lists, code, tables.
 
-Knows no PDF library: whatever reads a page hands its lines over in reading order, and the rules here apply to
-all. Coordinates are points with y growing upwards, as in PDF user space.
+Knows no PDF library: whatever reads a page hands its lines over in reading order (`reading_order`), without what
+repeats from page to page (`running_lines`). Coordinates are points with y growing upwards, as in PDF user space.
 """
 
 from __future__ import annotations
@@ -10,26 +10,18 @@ import math
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
-from itertools import pairwise, product
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from statistics import median
 
 from rag_pipeline.documents import markdown_writer
+from rag_pipeline.documents.page_lines import Piece, Ruling, TextLine
+from rag_pipeline.documents.page_tables import find_tables
 
-# A line is running matter when it stands at the same height on so many pages, and on so large a share of
-# the pages
-# between (a header may hold the chapter's title; left and right pages may differ).
-_RUNNING_PAGES = 3
-_RUNNING_SHARE = 0.4
-_RUNNING_HEIGHT_TOLERANCE = 3.0
-# A header has few numbers, and short ones: page, pages, year, chapter.
-_MAX_NUMBERS = 4
-_MAX_DIGITS = 9
-# Only the outermost lines of a page can be running matter.
-_OUTER_LINES = 3
-
+# A line this long is running text; its size counts where such lines have this share of all characters.
+_PROSE_CHARACTERS = 45
+_PROSE_SHARE = 0.2
 _HEADING_GROWTH = 1.12
 _HEADING_MAX_CHARACTERS = 200
 # Of all lines in larger type, the share that one size must have to be a level of headings.
@@ -42,182 +34,14 @@ _BOLD_HEADING_MAX_CHARACTERS = 100
 # Leading between the lines of one paragraph, against the usual one of the page.
 _PARAGRAPH_LEADING = 1.35
 _INDENT_EMS = 0.8
-# The gap between two pieces of a line, in ems, that separates two cells.
-_CELL_GAP_EMS = 0.9
-# Cells of one column begin within so many points of each other, unless none has more characters than this.
-_COLUMN_TOLERANCE = 3.0
-_SHORT_CELL = 14
-_CELL_MAX_LINES = 8
-# Widths of characters in ems in common sans-serif type, for libraries that do not tell where a piece ends.
-_NARROW = frozenset("iljtfrI.,:;'!|()[]/ -‘’·")
-_WIDE = frozenset("mwMW@%—…")
 
-_DIGITS = re.compile(r"\d+")
 _BULLET = re.compile(r"(?:[•‣◦▪●○■□–\-*·]|\(?\d{1,3}[.)]|\(?[a-z][.)])\s+")
 _BULLET_SIGN = re.compile(r"[•‣◦▪●○■□·]\s*")
 _LINE_END_HYPHEN = re.compile(r"(?<=[^\W\d_])[-\u2010\u00ad]$")
 _SENTENCE_END = re.compile(r"[.!?:;…][\"'”’)\]]*$")
+# The dots between an entry of a table of contents and its page.
+_LEADERS = re.compile(r"(?:\.\s?){4,}\s*[\divxlc]+$")
 _WORD = re.compile(r"[^\W\d_]+(?:[-\u2010][^\W\d_]+)+")
-
-
-@dataclass(frozen=True)
-class Piece:
-    """A run of text in one font: where it starts and ends, its baseline, its size, the look of its font.
-
-    `starts_cell` is set where it is known that a gap, not a space, stands before it.
-    """
-
-    text: str
-    x: float
-    x_end: float
-    y: float
-    size: float
-    bold: bool = False
-    monospace: bool = False
-    starts_cell: bool = False
-
-
-@dataclass(frozen=True)
-class TextLine:
-    """One line of a page: its pieces from left to right."""
-
-    pieces: tuple[Piece, ...]
-
-    @cached_property
-    def text(self) -> str:
-        """The line's words, single-spaced."""
-        return markdown_writer.one_line("".join(piece.text for piece in self.pieces))
-
-    @property
-    def x(self) -> float:
-        """Where the line starts."""
-        return min(piece.x for piece in self.pieces)
-
-    @property
-    def x_end(self) -> float:
-        """Where the line ends."""
-        return max(piece.x_end for piece in self.pieces)
-
-    @property
-    def y(self) -> float:
-        """The line's baseline."""
-        return self.pieces[0].y
-
-    @cached_property
-    def size(self) -> float:
-        """The font size of most of the line's characters, to half a point."""
-        sizes: Counter[float] = Counter()
-        for piece in self.pieces:
-            sizes[round(piece.size * 2) / 2] += len(piece.text.strip())
-        return sizes.most_common(1)[0][0]
-
-    @property
-    def bold(self) -> bool:
-        """True where the whole line is bold."""
-        return all(piece.bold for piece in self.pieces if piece.text.strip())
-
-    @property
-    def monospace(self) -> bool:
-        """True where the whole line is set in a font of fixed width."""
-        return all(piece.monospace for piece in self.pieces if piece.text.strip())
-
-    @cached_property
-    def cells(self) -> tuple[Piece, ...]:
-        """The pieces with those that touch made one: the cells of a table row."""
-        cells: list[Piece] = []
-        for piece in sorted(
-            (piece for piece in self.pieces if piece.text.strip()), key=lambda piece: piece.x
-        ):
-            touches = bool(cells) and piece.x - cells[-1].x_end < _CELL_GAP_EMS * piece.size
-            if touches and not piece.starts_cell:
-                last = cells[-1]
-                cells[-1] = Piece(
-                    last.text + " " + piece.text, last.x, piece.x_end, last.y, last.size, last.bold
-                )
-            else:
-                cells.append(piece)
-        return tuple(cells)
-
-
-def estimated_width(text: str, size: float, *, monospace: bool) -> float:
-    """Return about how wide `text` is when set in type of `size`, in the unit of `size`."""
-    if monospace:
-        return 0.6 * size * len(text)
-    ems = 0.0
-    for character in text:
-        if character in _NARROW:
-            ems += 0.29
-        elif character in _WIDE:
-            ems += 0.87
-        elif character.isupper() or unicodedata.east_asian_width(character) in "WF":
-            ems += 0.69
-        else:
-            ems += 0.54
-    return ems * size
-
-
-def fold_ligatures(text: str) -> str:
-    """Return `text` with ligature characters (U+FB00 to U+FB17) taken apart; nothing else changes."""
-    if text.isascii():
-        return text
-    return "".join(
-        unicodedata.normalize("NFKC", character) if "\ufb00" <= character <= "\ufb17" else character
-        for character in text
-    )
-
-
-def without_running_lines(pages: Sequence[Sequence[TextLine]]) -> list[list[TextLine]]:
-    """Return the pages without headers, footers and page numbers.
-
-    A line goes when it repeats at the same height among the outermost lines of at least `_RUNNING_PAGES` pages,
-    and of `_RUNNING_SHARE` of those from the first of them to the last. Its words must be the same; its numbers
-    must be the same too, or count up with the pages.
-    """
-    places: dict[tuple[object, ...], list[tuple[float, int, TextLine]]] = defaultdict(list)
-    for number, lines in enumerate(pages):
-        for line in _outer_lines(lines):
-            for key in _repetition_keys(line, number):
-                places[key].append((line.y, number, line))
-    running: set[int] = set()
-    for found in places.values():
-        for group in _at_one_height(found):
-            numbers = {number for _, number, _ in group}
-            extent = max(numbers) - min(numbers) + 1
-            if len(numbers) >= max(_RUNNING_PAGES, _RUNNING_SHARE * extent):
-                running.update(id(line) for _, _, line in group)
-    return [[line for line in lines if id(line) not in running] for lines in pages]
-
-
-def _repetition_keys(line: TextLine, page: int) -> Iterator[tuple[object, ...]]:
-    """Yield a key for each way in which the line may repeat: every number as it is, or relative to the page."""
-    text = line.text.casefold()
-    numbers = _DIGITS.findall(text)
-    if len(numbers) > _MAX_NUMBERS or any(len(number) > _MAX_DIGITS for number in numbers):
-        yield (text,)
-        return
-    ways = [(("=", int(number)), ("+", int(number) - page)) for number in numbers]
-    for choice in product(*ways):
-        yield (_DIGITS.sub("#", text), *choice)
-
-
-def _at_one_height(
-    found: list[tuple[float, int, TextLine]],
-) -> Iterator[list[tuple[float, int, TextLine]]]:
-    """Yield the entries in groups of about the same height."""
-    group: list[tuple[float, int, TextLine]] = []
-    for entry in sorted(found, key=lambda entry: entry[:2]):
-        if group and entry[0] - group[0][0] > _RUNNING_HEIGHT_TOLERANCE:
-            yield group
-            group = []
-        group.append(entry)
-    yield group
-
-
-def _outer_lines(lines: Sequence[TextLine]) -> list[TextLine]:
-    by_height = sorted(lines, key=lambda line: -line.y)
-    if len(by_height) <= 2 * _OUTER_LINES:
-        return by_height
-    return by_height[:_OUTER_LINES] + by_height[-_OUTER_LINES:]
 
 
 @dataclass(frozen=True)
@@ -229,6 +53,8 @@ class Style:
     bold_level: int
     is_monospace: bool
     titles: tuple[TextLine, ...]
+    outline: Mapping[str, int] = field(default_factory=dict)
+    """Titles of the document's outline (see `outline_key`) with their heading level."""
 
     def is_title(self, line: TextLine) -> bool:
         """Return True for a line of the document's title, by identity and not by its words."""
@@ -240,11 +66,15 @@ class Style:
             return 1
         if len(line.text) > _HEADING_MAX_CHARACTERS or not any(map(str.isalpha, line.text)):
             return None
-        if line.monospace and not self.is_monospace:
+        if (line.monospace and not self.is_monospace) or _LEADERS.search(line.text):
             return None
         level = self.levels.get(line.size)
         if level is not None:
             return level
+        if self.outline and line.size >= self.body_size:
+            level = self.outline.get(outline_key(line.text))
+            if level is not None:
+                return level
         is_bold_heading = (
             line.bold
             and line.size >= self.body_size
@@ -255,22 +85,31 @@ class Style:
         return self.bold_level if is_bold_heading else None
 
 
-def style_of(pages: Sequence[Sequence[TextLine]]) -> Style:
-    """Return the style of a document from the sizes of its lines.
+def outline_key(text: str) -> str:
+    """Return what identifies a title: its letters and digits, case folded."""
+    return "".join(filter(str.isalnum, unicodedata.normalize("NFKC", text))).casefold()
+
+
+def style_of(pages: Sequence[Sequence[TextLine]], outline: Mapping[str, int] | None = None) -> Style:
+    """Return the style of a document from the sizes of its lines, and from its outline (title key -> depth from 0).
 
     The size with most characters is that of running text; every clearly larger size is a heading level, the
     largest first. The largest size that recurs is that of the sections (level 2); what is larger is the title
     (level 1). Where title and sections share one size, the document's first heading is the title.
     """
     sizes: Counter[float] = Counter()
+    prose: Counter[float] = Counter()
     monospace = 0
     for lines in pages:
         for line in lines:
             sizes[line.size] += len(line.text)
+            prose[line.size] += len(line.text) if len(line.text) >= _PROSE_CHARACTERS else 0
             monospace += len(line.text) if line.monospace else 0
     if not sizes:
         return Style(0.0, {}, 2, False, ())
-    body = sizes.most_common(1)[0][0]
+    # Tables in small type may have more characters than the text around them.
+    enough = prose.total() >= _PROSE_SHARE * sizes.total()
+    body = (prose if enough else sizes).most_common(1)[0][0]
     groups: dict[float, list[TextLine]] = defaultdict(list)
     for lines in pages:
         previous: TextLine | None = None
@@ -283,7 +122,8 @@ def style_of(pages: Sequence[Sequence[TextLine]]) -> Style:
                 previous = None
     titles, levels = _levels(pages, groups)
     bold_level = min(max(levels.values(), default=1) + 1, 6)
-    return Style(body, levels, bold_level, monospace > 0.5 * sizes.total(), titles)
+    by_outline = {title: min(depth + 2, 6) for title, depth in (outline or {}).items()}
+    return Style(body, levels, bold_level, monospace > 0.5 * sizes.total(), titles, by_outline)
 
 
 def _levels(
@@ -329,18 +169,39 @@ def hyphenated_words(pages: Sequence[Sequence[TextLine]]) -> frozenset[str]:
     )
 
 
-def blocks_of(lines: Sequence[TextLine], style: Style, compounds: frozenset[str]) -> list[PageBlock]:
-    """Return the blocks of one page from its lines in reading order."""
+def blocks_of(
+    lines: Sequence[TextLine], style: Style, compounds: frozenset[str], rulings: Sequence[Ruling] = ()
+) -> list[PageBlock]:
+    """Return the blocks of one page from its lines in reading order and its drawn rules."""
+    tables = find_tables(lines, rulings, lambda texts: joined(texts, compounds))
+    in_table = frozenset(position for table in tables for position in table.lines)
+    blocks: list[PageBlock] = []
+    stretch: list[TextLine] = []
+    starts = {table.first: table for table in tables}
+    for position, line in enumerate(lines):
+        if position in starts:
+            blocks += _text_blocks(stretch, style, compounds)
+            stretch = []
+            text = markdown_writer.table(starts[position].rows)
+            if text:
+                blocks.append(PageBlock("table", text))
+        if position not in in_table:
+            stretch.append(line)
+    return blocks + _text_blocks(stretch, style, compounds)
+
+
+def _text_blocks(lines: Sequence[TextLine], style: Style, compounds: frozenset[str]) -> list[PageBlock]:
     blocks: list[PageBlock] = []
     whole = _with_whole_lines(lines)
-    for kind, group in _grouped(whole, style, _usual_leading(whole), compounds):
-        if kind == "table":
-            text = markdown_writer.table([row.cells for row in _table_at(group, 0, compounds)])
-        elif kind == "code":
+    for kind, group in _grouped(whole, style, _usual_leading(whole)):
+        if kind == "code":
             text = markdown_writer.code_block(_code_of(group))
         elif kind == "heading":
             level = style.level_of(group[0]) or style.bold_level
-            text = markdown_writer.heading(level, joined([line.text for line in group], compounds))
+            title = joined([line.text for line in group], compounds)
+            is_title = len(title) <= _HEADING_MAX_CHARACTERS
+            kind = kind if is_title else "paragraph"
+            text = markdown_writer.heading(level, title) if is_title else markdown_writer.paragraph(title)
         else:
             text = joined([line.text for line in group], compounds)
             if kind == "list":
@@ -366,6 +227,8 @@ def join(text: str, line: str, compounds: frozenset[str]) -> str:
     """Return `text` continued by `line`, with the hyphen between them undone where it only broke a word."""
     if not text:
         return line
+    if line and _has_no_word_spaces(text[-1]) and _has_no_word_spaces(line[0]):
+        return text + line
     if not _LINE_END_HYPHEN.search(text):
         return f"{text} {line}"
     if text.endswith("\u00ad"):
@@ -379,13 +242,22 @@ def join(text: str, line: str, compounds: frozenset[str]) -> str:
     return text[:-1] + line
 
 
+def _has_no_word_spaces(character: str) -> bool:
+    """True for characters of scripts that put no space between words: Chinese and Japanese, their signs included."""
+    return (
+        unicodedata.east_asian_width(character) in "WF"
+        and not "\uac00" <= character <= "\ud7af"
+        and unicodedata.category(character) != "So"
+    )
+
+
 def continues(before: PageBlock, after: PageBlock) -> bool:
     """Return True where a paragraph runs on from the end of one page to the start of the next."""
     return (
         before.kind in ("paragraph", "list")
         and after.kind == "paragraph"
         and not _SENTENCE_END.search(before.text)
-        and after.text[:1].islower()
+        and after.text.split(maxsplit=1)[0].islower()
     )
 
 
@@ -412,8 +284,11 @@ def _with_whole_lines(lines: Sequence[TextLine]) -> list[TextLine]:
             before is not None
             and abs(before.y - line.y) < 0.2 * line.size
             and line.x >= before.pieces[-1].x + line.size
+            and line.turn == before.turn
         ):
-            whole[-1] = TextLine((*before.pieces[:-1], _spaced(before.pieces[-1]), *_as_cell(line.pieces)))
+            whole[-1] = TextLine(
+                (*before.pieces[:-1], _spaced(before.pieces[-1]), *_as_cell(line.pieces)), line.turn
+            )
         else:
             whole.append(line)
     return whole
@@ -428,11 +303,11 @@ def _spaced(piece: Piece) -> Piece:
 
 
 def _grouped(
-    lines: Sequence[TextLine], style: Style, leading: dict[float, float], compounds: frozenset[str]
+    lines: Sequence[TextLine], style: Style, leading: dict[float, float]
 ) -> Iterator[tuple[str, list[TextLine]]]:
     position = 0
     while position < len(lines):
-        kind, length = _group_at(lines, position, style, leading, compounds)
+        kind, length = _group_at(lines, position, style, leading)
         yield kind, list(lines[position : position + length])
         position += length
 
@@ -442,12 +317,8 @@ def _group_at(
     start: int,
     style: Style,
     leading: dict[float, float],
-    compounds: frozenset[str],
 ) -> tuple[str, int]:
     """Return the kind of the block that starts at line `start`, and how many lines it has."""
-    rows = _table_at(lines, start, compounds)
-    if rows:
-        return "table", sum(row.length for row in rows)
     first = lines[start]
     end = start + 1
     if first.monospace and not style.is_monospace:
@@ -463,11 +334,7 @@ def _group_at(
         while end < len(lines) and _same_heading(lines[end - 1], lines[end], style):
             end += 1
         return "heading", end - start
-    while (
-        end < len(lines)
-        and _same_paragraph(lines[start:end], lines[end], style, leading)
-        and not _table_at(lines, end, compounds)
-    ):
+    while end < len(lines) and _same_paragraph(lines[start:end], lines[end], style, leading):
         end += 1
     return ("list" if _BULLET.match(first.text) else "paragraph"), end - start
 
@@ -488,7 +355,7 @@ def _same_paragraph(
     before = paragraph[-1]
     if style.level_of(line) is not None or (line.monospace and not style.is_monospace):
         return False
-    if _BULLET.match(line.text):
+    if _BULLET.match(line.text) or _LEADERS.search(before.text):
         return False
     gap = before.y - line.y
     if gap <= 0:
@@ -502,87 +369,6 @@ def _same_paragraph(
     left = min(other.x for other in paragraph[1:]) if len(paragraph) > 1 else before.x
     indented = line.x - left > _INDENT_EMS * line.size
     return not (indented and _SENTENCE_END.search(before.text) and not _BULLET.match(paragraph[0].text))
-
-
-@dataclass(frozen=True)
-class _Row:
-    """A table row: the text of its cells, where each starts, and how many lines it takes up."""
-
-    cells: tuple[str, ...]
-    starts: tuple[float, ...]
-    length: int
-
-
-def _table_at(lines: Sequence[TextLine], start: int, compounds: frozenset[str]) -> list[_Row]:
-    """Return the rows of the table that starts at line `start`; none where it is no table.
-
-    A table has two rows or more of the same number of cells, at least two, each column apart from the one
-    before it, and the cells of a column begin at the same place, unless they are short (numbers).
-    """
-    rows: list[_Row] = []
-    position = start
-    while position < len(lines):
-        row = _row_at(lines, position, compounds)
-        if row is None or (rows and len(row.cells) != len(rows[0].cells)) or not _fits([*rows, row]):
-            break
-        rows.append(row)
-        position += row.length
-    return rows if len(rows) >= 2 else []
-
-
-def _fits(rows: Sequence[_Row]) -> bool:
-    columns = list(zip(*(row.starts for row in rows), strict=True))
-    texts = zip(*(row.cells for row in rows), strict=True)
-    apart = all(max(left) < min(right) for left, right in pairwise(columns))
-    return apart and all(
-        max(starts) - min(starts) <= _COLUMN_TOLERANCE or max(map(len, cells)) <= _SHORT_CELL
-        for starts, cells in zip(columns, texts, strict=True)
-    )
-
-
-def _row_at(lines: Sequence[TextLine], start: int, compounds: frozenset[str]) -> _Row | None:
-    """Return the table row that starts at line `start`, or None.
-
-    Cells follow each other from left to right; a cell's own lines stand below each other at the same place.
-    """
-    cells: list[list[str]] = []
-    starts: list[float] = []
-    top = lines[start].y
-    bottom = top
-    position = start
-    while position < len(lines):
-        line = lines[position]
-        size = max(line.size, 1.0)
-        is_next_cell = not cells or (
-            line.x > starts[-1] + size and bottom - 0.5 * size <= line.y <= top + size
-        )
-        if is_next_cell:
-            for cell in line.cells:
-                cells.append([markdown_writer.one_line(cell.text)])
-                starts.append(cell.x)
-        elif (
-            len(line.cells) == 1
-            and abs(line.x - starts[-1]) <= _COLUMN_TOLERANCE
-            and len(cells[-1]) < _CELL_MAX_LINES
-            and 0 < lines[position - 1].y - line.y < 1.5 * size
-            and (len(cells) > 1 or _is_beside(lines, position, top, bottom))
-        ):
-            cells[-1].append(line.text)
-        else:
-            break
-        bottom = min(bottom, line.y)
-        position += 1
-    if len(cells) < 2:
-        return None
-    return _Row(tuple(joined(cell, compounds) for cell in cells), tuple(starts), position - start)
-
-
-def _is_beside(lines: Sequence[TextLine], position: int, top: float, bottom: float) -> bool:
-    """Return True where a line to the right, and no lower, follows within the length of a cell."""
-    for line in lines[position + 1 : position + _CELL_MAX_LINES]:
-        if line.x > lines[position].x + line.size and line.y > lines[position].y - 1.0:
-            return True
-    return False
 
 
 def _code_of(lines: Sequence[TextLine]) -> str:

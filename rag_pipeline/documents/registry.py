@@ -32,6 +32,8 @@ class Extractor:
     media_types: frozenset[str]
     module: str
     libraries: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+    """Names of the extraction settings that decide its text, or whether there is any."""
 
     @cached_property
     def version(self) -> str:
@@ -69,11 +71,55 @@ EXTRACTORS: tuple[Extractor, ...] = (
         libraries=("lxml", "trafilatura", "charset-normalizer"),
     ),
     Extractor(
+        name="docx",
+        description="Word documents: headings, tables and notes, changes accepted, comments apart",
+        media_types=frozenset({media_types.DOCX}),
+        module="rag_pipeline.documents.docx",
+        libraries=("mammoth", "lxml", "charset-normalizer"),
+    ),
+    Extractor(
+        name="pptx",
+        description="presentations, slide by slide: titles, text, tables, the data of charts, notes",
+        media_types=frozenset({media_types.PPTX}),
+        module="rag_pipeline.documents.pptx",
+        libraries=("lxml",),
+    ),
+    Extractor(
+        name="workbook",
+        description="workbooks, sheet by sheet: every row a table row with its cells' places",
+        media_types=frozenset({media_types.XLSX, media_types.XLSB, media_types.XLS, media_types.ODS}),
+        module="rag_pipeline.documents.xlsx",
+        libraries=("python-calamine", "openpyxl", "lxml"),
+    ),
+    Extractor(
+        name="delimited",
+        description="CSV and TSV: every record a table row with its number",
+        media_types=frozenset({media_types.CSV, media_types.TSV}),
+        module="rag_pipeline.documents.delimited",
+        libraries=("charset-normalizer",),
+    ),
+    Extractor(
+        name="captions",
+        description="VTT and SRT transcripts: paragraphs by speaker, each cue with its times",
+        media_types=frozenset({media_types.VTT, media_types.SRT}),
+        module="rag_pipeline.documents.captions",
+        libraries=("charset-normalizer",),
+    ),
+    Extractor(
         name="pdf",
-        description="text layer of a PDF, page by page",
+        description="PDF page by page: text layer in reading order, tables, headings; OCR where there is none",
         media_types=frozenset({media_types.PDF}),
         module="rag_pipeline.documents.pdf",
-        libraries=("pypdf",),
+        libraries=("pypdf", "pypdfium2", "fonttools", "rapidocr", "onnxruntime"),
+        settings=("ocr", "ocr_max_pages", "max_pages"),
+    ),
+    Extractor(
+        name="image",
+        description="scanned pages as PNG, JPEG or TIFF, read by OCR",
+        media_types=frozenset({media_types.PNG, media_types.JPEG, media_types.TIFF}),
+        module="rag_pipeline.documents.image",
+        libraries=("pillow", "rapidocr", "onnxruntime"),
+        settings=("ocr", "ocr_max_pages", "max_pages"),
     ),
 )
 

@@ -20,7 +20,7 @@ from rag_pipeline.documents.canonical import CANONICAL_VERSION, canonicalise
 from rag_pipeline.documents.config import ExtractionConfig
 from rag_pipeline.documents.extraction import Extracted, extractor_versions
 from rag_pipeline.documents.isolation import ExtractionJob, extract_isolated
-from rag_pipeline.documents.registry import extractor_for
+from rag_pipeline.documents.registry import EXTRACTORS, extractor_for
 from rag_pipeline.documents.source import SourceDocument, scan_source
 from rag_pipeline.documents.states import RETRYABLE, DocumentState
 
@@ -55,9 +55,12 @@ def list_source(
 
 
 def extraction_version(options: ExtractionConfig) -> dict[str, Any]:
-    """Return what decides extracted text besides the files: every extractor's version. (Limits do not.)"""
-    del options
-    return dict(extractor_versions())
+    """Return what decides extracted text besides the files: versions and settings of the extractors.
+
+    Limits of time and memory do not: what they end is tried again.
+    """
+    settings = {name: getattr(options, name) for extractor in EXTRACTORS for name in extractor.settings}
+    return {**extractor_versions(), **settings}
 
 
 def canonical_version(options: ExtractionConfig) -> dict[str, Any]:
@@ -69,10 +72,12 @@ def canonical_version(options: ExtractionConfig) -> dict[str, Any]:
     }
 
 
-def _extraction_namespace(media_type: str | None) -> str:
+def _extraction_namespace(media_type: str | None, options: ExtractionConfig) -> str:
     extractor = extractor_for(media_type)
-    name, version = (extractor.name, extractor.version) if extractor else ("none", "0")
-    return f"extraction/{name}/{version_of(version, media_type)}"
+    if extractor is None:
+        return f"extraction/none/{version_of('0', media_type)}"
+    settings = {name: getattr(options, name) for name in extractor.settings}
+    return f"extraction/{extractor.name}/{version_of(extractor.version, media_type, settings)}"
 
 
 def extract_documents(
@@ -98,7 +103,7 @@ def extract_documents(
         if source.state is not DocumentState.LISTED or source.sha256 is None:
             continue
         listed += 1
-        key = (_extraction_namespace(source.media_type), source.sha256)
+        key = (_extraction_namespace(source.media_type, options), source.sha256)
         if key in jobs or key in fresh:
             continue
         if _needs_work(memo.get(*key), retry_failed):
@@ -107,7 +112,9 @@ def extract_documents(
             fresh.add(key)
     for done, (job, outcome) in enumerate(extract_isolated(list(jobs.values()), options, root), 1):
         memo.put(
-            _extraction_namespace(job.media_type), job.sha256, canonical_json(_to_memo(outcome)).encode()
+            _extraction_namespace(job.media_type, options),
+            job.sha256,
+            canonical_json(_to_memo(outcome)).encode(),
         )
         if progress is not None:
             progress(done, len(jobs))
@@ -117,7 +124,7 @@ def extract_documents(
             if source.state is not DocumentState.LISTED or source.sha256 is None:
                 outcome = Extracted.skipped(source.reason.value if source.reason else None)
             else:
-                value = memo.get(_extraction_namespace(source.media_type), source.sha256)
+                value = memo.get(_extraction_namespace(source.media_type, options), source.sha256)
                 assert value is not None, source.document_id
                 outcome = _from_memo(value)
             states.append(outcome.state.value)

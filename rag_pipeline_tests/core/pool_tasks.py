@@ -37,6 +37,23 @@ def _allocate(mebibytes: int) -> Any:
     return len(held)
 
 
+def _fill(mebibytes: int) -> Any:
+    """Take memory as native code does: bit by bit, and deaf to errors."""
+    held = []
+    for _ in range(mebibytes):
+        held.append(bytearray(b"x" * 2**20))
+        time.sleep(0.002)
+    return len(held)
+
+
+def _reserve(mebibytes: int) -> Any:
+    """Reserve address space without using it."""
+    import mmap
+
+    with mmap.mmap(-1, mebibytes * 2**20) as region:
+        return len(region)
+
+
 def _unpicklable(value: Any) -> Any:
     return lambda: value
 
@@ -48,6 +65,8 @@ _ACTIONS = {
     "kill": _kill,
     "exit": _exit,
     "allocate": _allocate,
+    "fill": _fill,
+    "reserve": _reserve,
     "unpicklable": _unpicklable,
     "pid": lambda value: os.getpid(),
     "modules": lambda value: sorted(sys.modules),

@@ -77,6 +77,18 @@ def test_memory_beyond_the_limit_ends_as_out_of_memory_and_the_worker_is_replace
     assert before.result != after.result
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is watched on Linux only")
+def test_memory_that_fills_up_ends_as_out_of_memory_before_an_allocation_fails() -> None:
+    # 320 MiB fit the address space (twice 256), and are more than may be held.
+    (outcome,) = run([("fill", 320)], memory_mb=256)
+    assert outcome.failure is TaskFailure.OUT_OF_MEMORY
+
+
+def test_address_space_that_is_only_reserved_does_not_count() -> None:
+    (outcome,) = run([("reserve", 384)], memory_mb=256)
+    assert outcome.result == 384 * 2**20
+
+
 def test_memory_within_the_limit_is_granted() -> None:
     (outcome,) = run([("allocate", 128)], memory_mb=256)
     assert outcome.result == 128 * 2**20

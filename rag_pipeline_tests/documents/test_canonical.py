@@ -167,3 +167,11 @@ def test_a_row_of_the_table_gives_the_document_back() -> None:
     source = SourceDocument("a/b.pdf", 3, "ab", "application/pdf", DocumentState.LISTED)
     table = pa.Table.from_pylist([document.to_row(source)], schema=CANONICAL_DOCUMENTS.schema)
     assert Canonical.from_row(table.to_pylist()[0]) == document
+
+
+def test_the_payload_of_pictures_is_removed_and_counted() -> None:
+    payload = "iVBORw0KGgo" * 10
+    document = canonical(f"a ![x](data:image/png;base64,{payload}) b\n")
+    assert document.text == "a ![x](data:image/png;base64,) b\n"
+    assert document.removed == {"base64": len(payload)}
+    assert canonical("short;base64,abcd\n").text == "short;base64,abcd\n"

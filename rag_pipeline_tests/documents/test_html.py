@@ -99,6 +99,39 @@ def test_much_left_out_is_a_warning() -> None:
     assert content.warnings[0].message.startswith("60% of")
 
 
+def test_the_share_left_out_is_told() -> None:
+    page = f"<html><body><nav>Menu here</nav><main><p>{PROSE}</p></main></body></html>"
+    share = extract(page.encode(), OPTIONS).metadata["left_out_share"]
+    letters = len("Menuhere") / (
+        len("Menuhere") + len(PROSE.replace(" ", "").replace(",", "").replace(".", ""))
+    )
+    assert share == pytest.approx(letters, abs=0.001)
+    assert "left_out_share" not in extract(b"<p>All of it</p>", OPTIONS).metadata
+
+
+def test_a_short_page_keeps_its_short_paragraphs() -> None:
+    assert read("<p>Intro.</p><table><tr><td>a<ul><li>x</li><li>y</li></ul></td><td>b</td></tr></table>") == (
+        "Intro.\n\n| a x y | b |\n| --- | --- |\n"
+    )
+
+
+def test_scripts_with_odd_ends_do_not_hide_the_page() -> None:
+    assert read("<p>This is a test.</p>", "<script>cool script</script language>") == "This is a test.\n"
+    content = extract(b"<html><body><script>if (a < b) { go() }\n<p>Below</p></body></html>", OPTIONS)
+    assert text_of(content) == "Below\n"
+    assert WarningKind.REPAIRED in [warning.kind for warning in content.warnings]
+
+
+def test_pictures_in_the_page_are_no_text() -> None:
+    data = "iVBORw0KGgo" * 40
+    body = f"<p>A<img src='data:image/png;base64,{data}'>B<object data='data:x;base64,{data}'>no</object></p>"
+    assert read(f"<style>p {{ background: url(data:x;base64,{data}) }}</style>{body}") == "AB\n"
+
+
+def test_soft_hyphens_are_left_out() -> None:
+    assert read("<p>inter&shy;national</p>") == "international\n"
+
+
 def test_title_and_properties_come_from_the_head() -> None:
     content = extract(
         b"<html lang=en><head><title> The\n page </title><meta name=author content='A. B.'></head><p>x</html>",

@@ -2,7 +2,19 @@ from __future__ import annotations
 
 import pytest
 
-from rag_pipeline.documents.media_types import DOCX, FORMATS, HTML, PDF, TEXT, XLSX, contradiction, detect
+from rag_pipeline.documents.media_types import (
+    DOCX,
+    FORMATS,
+    HTML,
+    ODS,
+    PDF,
+    PPTX,
+    TEXT,
+    XLS,
+    XLSX,
+    contradiction,
+    detect,
+)
 
 JPEG_HEAD = b"\xff\xd8\xff\xe0\x00\x10JFIF"
 OLE2_HEAD = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
@@ -22,6 +34,10 @@ OLE2_HEAD = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
         ("README", b"a" * 4095 + "ü".encode()[:1], TEXT),
         ("letter", b"PK\x03\x04....[Content_Types].xml....word/document.xml", DOCX),
         ("sheet.bak", b"PK\x03\x04....xl/workbook.xml", XLSX),
+        ("slides.ppsx", b"PK\x03\x04", PPTX),
+        ("macros.xlsm", b"PK\x03\x04", XLSX),
+        ("old.xls", OLE2_HEAD, XLS),
+        ("open", b"PK\x03\x04....mimetype" + ODS.encode(), ODS),
         ("photo", JPEG_HEAD, "image/jpeg"),
         ("archive.zip", b"PK\x03\x04....readme", None),
         ("script.py", b"print()", None),
@@ -50,6 +66,8 @@ def test_the_suffix_declares_and_the_content_speaks_where_there_is_none(
         (HTML, b"no tag at all", None),
         (DOCX, OLE2_HEAD, None),
         (DOCX, b"%PDF-1.4", "a PDF"),
+        (XLS, b"PK\x03\x04", "a ZIP archive"),
+        (XLS, b"<html><table>", "an HTML page"),
         ("image/png", JPEG_HEAD, "a JPEG image"),
         (None, b"x", None),
     ],

@@ -1,23 +1,16 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from rag_pipeline.documents import page_layout
 from rag_pipeline.documents.markdown_structure import headings
-from rag_pipeline.documents.page_layout import PageBlock, Piece, TextLine
+from rag_pipeline.documents.page_layout import PageBlock
+from rag_pipeline.documents.page_lines import TextLine
+from rag_pipeline_tests.documents.page_fixtures import line, row
 
 NONE: frozenset[str] = frozenset()
-
-
-def line(
-    text: str, y: float, *, x: float = 50.0, size: float = 10.0, bold: bool = False, monospace: bool = False
-) -> TextLine:
-    width = page_layout.estimated_width(text, size, monospace=monospace)
-    return TextLine((Piece(text, x, x + width, y, size, bold, monospace),))
-
-
-def row(y: float, *cells: tuple[float, str]) -> TextLine:
-    return TextLine(tuple(Piece(text, x, x + 5.0 * len(text), y, 10.0) for x, text in cells))
 
 
 def blocks(*pages: list[TextLine]) -> list[PageBlock]:
@@ -51,6 +44,9 @@ def test_a_sentence_goes_on_in_the_next_column() -> None:
         ("main\u00ad", "tenance", NONE, "maintenance"),
         ("from 3 -", "five", NONE, "from 3 - five"),
         ("plain", "words", NONE, "plain words"),
+        ("吾輩は猫で", "ある。", NONE, "吾輩は猫である。"),
+        ("名前は", "Neko", NONE, "名前は Neko"),
+        ("우리는", "간다", NONE, "우리는 간다"),
     ],
 )
 def test_hyphens_at_line_ends(first: str, second: str, compounds: frozenset[str], whole: str) -> None:
@@ -59,56 +55,6 @@ def test_hyphens_at_line_ends(first: str, second: str, compounds: frozenset[str]
 
 def test_soft_hyphens_inside_words_vanish() -> None:
     assert page_layout.joined(["main\u00adtenance"], NONE) == "maintenance"
-
-
-def test_ligatures_are_taken_apart_and_nothing_else_is_folded() -> None:
-    assert page_layout.fold_ligatures("e\ufb03cient \ufb02ow, x² ½ Å") == "efficient flow, x² ½ Å"
-
-
-WORDS = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta")
-
-
-def test_running_lines_go_and_the_text_stays() -> None:
-    pages = [
-        [
-            line("Depot rules, edition 7", 800),
-            line("Part 2", 790, x=400),
-            *(line(f"{page} {word}", 700 - 12 * k) for k, word in enumerate(WORDS)),
-            line(f"- {number} of 40 -", 30 + number % 2),
-        ]
-        for number, page in enumerate(WORDS[:5], 11)
-    ]
-    kept = page_layout.without_running_lines(pages)
-    assert [item.text for item in kept[2]] == [f"gamma {word}" for word in WORDS]
-
-
-@pytest.mark.parametrize(
-    "pages",
-    [
-        # Twice is no repetition.
-        [[line("Title", 800), line("a", 700)], [line("Title", 800), line("b", 700)]],
-        # The same words with numbers that do not count with the pages: a value, not a page number.
-        [
-            [line(f"Torque: {value} Nm", 800), line(name, 700)]
-            for value, name in zip((25, 9, 42, 38), "abcd", strict=True)
-        ],
-        # The same words at other heights.
-        [[line("Note", 800 - 50 * n), line("abcde"[n], 300)] for n in range(5)],
-        # Three of twenty pages, spread out.
-        [[line("Annex" if n % 7 == 0 else f"{'abcdefghijklmnopqrst'[n]}", 800)] for n in range(20)],
-    ],
-)
-def test_lines_without_enough_repetition_stay(pages: list[list[TextLine]]) -> None:
-    assert page_layout.without_running_lines(pages) == pages
-
-
-def test_headers_of_a_chapter_go_although_most_pages_have_another() -> None:
-    chapters = ["Alpha"] * 4 + ["Beta"] * 4 + ["Gamma"] * 4
-    pages = [
-        [line(name, 800), *(line(f"{word} {page}", 600 - 40 * k) for k, word in enumerate(WORDS))]
-        for page, name in zip("abcdefghijkl", chapters, strict=True)
-    ]
-    assert all(lines[0].text.startswith("alpha ") for lines in page_layout.without_running_lines(pages))
 
 
 def body(y: float) -> list[TextLine]:
@@ -225,6 +171,42 @@ def test_bullets_become_items() -> None:
 
 def test_running_text_never_becomes_a_heading_by_its_characters() -> None:
     assert blocks([line("# of bikes", 700)]) == [PageBlock("paragraph", "\\# of bikes")]
+
+
+def test_entries_of_a_table_of_contents_stay_apart_and_are_no_headings() -> None:
+    entries = [line("1 Start . . . . . . . 3", 700, size=14), line("1.1 Parts . . . . . . . 4", 686, size=14)]
+    found = blocks([*entries, *body(640)])
+    assert [block.text for block in found[:2]] == ["1 Start . . . . . . . 3", "1.1 Parts . . . . . . . 4"]
+    assert {block.kind for block in found} == {"paragraph"}
+
+
+def test_small_tables_do_not_make_the_text_a_heading() -> None:
+    cells = [row(500 - 12 * n, (50, f"row {n}"), (150, "1,234"), (250, "5,678")) for n in range(20)]
+    small = [TextLine(tuple(replace(piece, size=8.0) for piece in item.pieces)) for item in cells]
+    found = blocks(
+        [
+            *(
+                line(f"running text that is long enough to be known as such, line {n}", 700 - 12 * n)
+                for n in range(6)
+            ),
+            *small,
+        ]
+    )
+    assert found[0].kind == "paragraph"
+    assert [block.kind for block in found].count("table") == 1
+
+
+def test_titles_of_the_outline_are_headings_at_their_depth() -> None:
+    pages = [[line("2.1 Care of the chain", 700), *body(670)]]
+    style = page_layout.style_of(pages, {page_layout.outline_key("2.1  Care of the Chain"): 1})
+    assert page_layout.blocks_of(pages[0], style, NONE)[0].text == "### 2.1 Care of the chain"
+
+
+def test_a_paragraph_runs_on_to_a_page_that_starts_in_lower_case_and_not_to_small_capitals() -> None:
+    before = PageBlock("paragraph", "although the")
+    assert page_layout.continues(before, PageBlock("paragraph", "text goes on"))
+    assert not page_layout.continues(before, PageBlock("paragraph", "tABLE 3 shows"))
+    assert not page_layout.continues(PageBlock("paragraph", "It is over."), PageBlock("paragraph", "text"))
 
 
 def test_a_page_without_lines_has_no_block() -> None:

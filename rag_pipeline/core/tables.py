@@ -6,6 +6,7 @@ left out, whatever the batches were. Two runs that give the same rows give the s
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -83,7 +84,9 @@ class TableWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None:
-            self._writer.close()
+            # What went wrong is on its way; that the rest cannot be written either would only hide it.
+            with contextlib.suppress(OSError):
+                self._writer.close()
             self._temporary.unlink(missing_ok=True)
             return
         self._flush()

@@ -17,7 +17,7 @@ from rag_pipeline.core.tables import TableWriter, read_rows
 from rag_pipeline.evaluation.config import EvaluationConfig, GateConfig
 from rag_pipeline.evaluation.gates import DocumentCounts, GateContext, GateDecision, decide_gates
 from rag_pipeline.evaluation.ground_truth import GroundTruth, check_ground_truth
-from rag_pipeline.evaluation.protocols import RankedIndex, Serving
+from rag_pipeline.evaluation.protocols import RankedIndex, Serving, SourceText
 from rag_pipeline.evaluation.questions import OutOfDomainQuery, load_out_of_domain, load_questions
 from rag_pipeline.evaluation.result import Evaluation
 from rag_pipeline.evaluation.run import evaluate
@@ -69,7 +69,7 @@ def check_questions(
     """
     questions = load_questions(config.questions) if config.questions else []
     strangers = load_out_of_domain(config.out_of_domain) if config.out_of_domain else []
-    truths = check_ground_truth(questions, _documents(canonical, extracted)) if questions else []
+    truths = check_ground_truth(questions, stored_documents(canonical, extracted)) if questions else []
     with TableWriter(storage, GROUND_TRUTH) as writer:
         writer.write(ground_truth_table(truths).to_pylist())
     version = version_of(writer.data_version, [asdict(s) for s in strangers])
@@ -88,13 +88,21 @@ def read_ground_truth(table: Path) -> list[GroundTruth]:
     return ground_truth_from_table(pq.read_table(table))
 
 
-def _documents(canonical: Path, extracted: Path) -> Iterator[_StoredDocument]:
+def stored_documents(canonical: Path, extracted: Path) -> Iterator[SourceText]:
+    """Yield every document of the two tables to check questions against, one at a time."""
     texts = read_rows(canonical, columns=("document_id", "text", "state", "sha256"), batch_rows=16)
     raws = read_rows(extracted, columns=("document_id", "raw_text"), batch_rows=16)
     for text, raw in zip(texts, raws, strict=True):
         yield _StoredDocument(
             text["document_id"], text["text"], raw["raw_text"], text["state"], text["sha256"]
         )
+
+
+def build_documents(build: Build) -> Iterator[SourceText]:
+    """Yield a build's documents to check questions against; a build keeps canonical texts, no raw ones."""
+    columns = ("document_id", "text", "state", "sha256")
+    for row in read_rows(build.table(DOCUMENTS.name), columns=columns, batch_rows=16):
+        yield _StoredDocument(row["document_id"], row["text"], None, row["state"], row["sha256"])
 
 
 @dataclass(frozen=True)
@@ -245,10 +253,12 @@ __all__ = [
     "Assessment",
     "CheckedQuestions",
     "assess_build",
+    "build_documents",
     "check_questions",
     "gate_rules",
     "load_evaluation",
     "load_report",
     "read_ground_truth",
     "serving_values",
+    "stored_documents",
 ]

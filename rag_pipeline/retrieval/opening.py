@@ -6,11 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rag_pipeline.core.errors import IndexNotFoundError
+from rag_pipeline.core.errors import DamagedBuildError, IndexNotFoundError
 from rag_pipeline.core.storage import Storage
 from rag_pipeline.embedding.config import EmbeddingConfig
 from rag_pipeline.embedding.encoder import Encoder, open_encoder
-from rag_pipeline.index.builds import MANIFEST, Build, find_build
+from rag_pipeline.index.builds import MANIFEST, Build, check_build, find_build
 from rag_pipeline.index.publish import newest_receipt, published
 from rag_pipeline.retrieval.config import RetrievalConfig
 from rag_pipeline.retrieval.rankers import Reranker
@@ -32,13 +32,14 @@ def serving_of(values: Any) -> Serving:
 
 
 def open_published(
-    root: Path, embedding: EmbeddingConfig | None = None, url_template: str = ""
+    root: Path, embedding: EmbeddingConfig | None = None, url_template: str = "", reranker: str = ""
 ) -> SearchIndex:
     """Open the published index of a storage root.
 
     `embedding` names the query encoder; None takes the one the index is stamped with. Mode, k and threshold come
-    from the publication: what was gated is what is served. Raises `IndexNotFoundError` where nothing is
-    published, `EncoderMismatchError` where encoder and stamp differ.
+    from the publication: what was gated is what is served. `reranker` lets readers ask for mode `reranked` where
+    another mode is published. Raises `IndexNotFoundError` where nothing is published, `EncoderMismatchError` where
+    encoder and stamp differ, `DamagedBuildError` where files of the build are missing or do not fit its manifest.
     """
     storage = Storage.existing(root)
     if storage is None:
@@ -53,14 +54,15 @@ def open_published(
             )
         try:
             build = find_build(storage, now.build)
+            serving = serving_of({**now.serving, "reranker": now.serving.get("reranker") or reranker})
             stamp = {
                 "published_at": now.published_at,
                 "scored": now.scored,
                 "status": "scored" if now.scored else "unscored",
                 "serving": dict(now.serving),
             }
-            return open_build(build, serving_of(now.serving), embedding, url_template, storage, stamp)
-        except (FileNotFoundError, IndexNotFoundError):
+            return open_build(build, serving, embedding, url_template, storage, stamp)
+        except (IndexNotFoundError, DamagedBuildError):
             # Another build was published and this one pruned in between: the pointer names the new one.
             if attempt == _ATTEMPTS - 1 or published(storage) == now:
                 raise
@@ -70,8 +72,12 @@ def open_published(
 def open_build_folder(
     folder: Path, embedding: EmbeddingConfig | None = None, url_template: str = ""
 ) -> SearchIndex:
-    """Open one build by its folder, published or not, e.g. to inspect a blocked one."""
-    build = Build(folder.name, folder)
+    """Open one build by its folder, published or not, e.g. to inspect a blocked one or a copy.
+
+    It is served as its newest receipt says, where it lies in its storage root, else by the default settings.
+    """
+    folder = folder.resolve()
+    build = Build(str(Build(folder.name, folder).manifest.get("build")), folder)
     storage = Storage.existing(folder.parent.parent)
     receipt = newest_receipt(storage, build.id) if storage is not None else None
     serving = serving_of(receipt.serving) if receipt is not None else _default_serving()
@@ -99,8 +105,10 @@ def open_build(
 ) -> SearchIndex:
     """Open a build with an encoder whose fingerprint is the stamped one.
 
-    The check reads files and hashes alone; the encoder itself is loaded at the first query.
+    The check reads files and hashes alone; the encoder itself is loaded at the first query. Raises as
+    `open_published`.
     """
+    check_build(build)
     made_with = build.stamp
     if encoder is None:
         config = embedding or EmbeddingConfig(model=str(made_with["embedding"]["name"]))

@@ -23,9 +23,9 @@ def settings_page() -> str:
         "Generated from the code by `scripts/make_docs.py`.",
         "",
         "Settings come from `rag_pipeline.toml` in the working directory, or from the file given by `--config FILE` or",
-        "`RAG_PIPELINE_CONFIG`. Each key can also be set as `RAG_PIPELINE_<SECTION>__<KEY>`, which wins. Relative paths",
-        "count from the settings file (from the working directory for environment variables); `{sample}` at the start",
-        "of a path is the folder of the sample corpus. Unknown keys are errors.",
+        "`RAG_PIPELINE_CONFIG`. Each key can also be set as `RAG_PIPELINE_<SECTION>__<KEY>`, which wins.",
+        "Relative paths count from the settings file (from the working directory for environment variables);",
+        "`{sample}` at the start of a path is the folder of the sample corpus. Unknown keys are errors.",
     ]
     section = ""
     for setting in describe_settings():
@@ -49,8 +49,8 @@ def tables_page() -> str:
         "Generated from the code by `scripts/make_docs.py`.",
         "",
         "Parquet is the truth of every table; a build's `index.duckdb` holds `documents`, `sections`, `chunks`,",
-        "`embeddings`, `terms`, `postings`, `lengths` and `stamp` as real tables with the same columns (chunks with their",
-        "`row`, embeddings with their `vector`).",
+        "`embeddings`, `terms`, `postings`, `lengths` and `stamp` as real tables with the same columns (chunks with",
+        "their `row`, embeddings with their `vector`).",
     ]
     for table in {**TABLES, **EVALUATION_TABLES}.values():
         lines += [

@@ -17,7 +17,7 @@ from rag_pipeline import __version__
 from rag_pipeline.chunking.stages import ChunkedDocuments, chunk_documents, chunking_version
 from rag_pipeline.core.errors import InconsistentInputsError, IndexNotFoundError, SourceError
 from rag_pipeline.core.memo import Memo
-from rag_pipeline.core.storage import Handle, Storage, version_of
+from rag_pipeline.core.storage import Handle, Storage, sha256_file, version_of
 from rag_pipeline.core.tables import read_rows
 from rag_pipeline.documents.source import document_path, source_fingerprint
 from rag_pipeline.documents.stages import (
@@ -67,8 +67,8 @@ from rag_pipeline.index.purge import build_without, find_traces, remove_build, r
 from rag_pipeline.lexical.bm25 import BM25, BM25_VERSION
 from rag_pipeline.lexical.tables import StoredStatistics, write_statistics
 from rag_pipeline.lexical.tokenizer import get_tokenizer
-from rag_pipeline.retrieval.config import RetrievalConfig
 from rag_pipeline.retrieval.opening import open_build, serving_of
+from rag_pipeline.retrieval.rerank import CrossEncoderReranker
 from rag_pipeline.settings import Settings
 
 SOURCE_VERSION = "1"
@@ -130,7 +130,8 @@ def bm25_parameters(settings: Settings) -> dict[str, Any]:
 def serving_of_settings(settings: Settings) -> dict[str, Any]:
     """Return the serving values that the settings ask to gate and publish."""
     r = settings.retrieval
-    return serving_values(r.mode, r.k, r.threshold, r.reranker)
+    fingerprint = CrossEncoderReranker(r.reranker).fingerprint if r.mode == "reranked" else ""
+    return serving_values(r.mode, r.k, r.threshold, r.reranker, fingerprint)
 
 
 def code_versions(settings: Settings) -> dict[str, str]:
@@ -312,7 +313,13 @@ def ground_truth(session: Session, canonical: Handle, extracted: Handle) -> Step
         session.storage.path(extracted.files["table"]),
         session.storage,
     )
-    return Step(_handle(session, "ground_truth", result, _inputs(canonical, extracted)), result)
+    # The evaluation reads this file once more: it must be the one that was checked.
+    info = {"out_of_domain": _sha256_if_named(session.settings.evaluation.out_of_domain)}
+    return Step(_handle(session, "ground_truth", result, _inputs(canonical, extracted), info), result)
+
+
+def _sha256_if_named(path: str) -> str:
+    return sha256_file(Path(path)) if path else ""
 
 
 def retrieval_evaluation(
@@ -331,6 +338,11 @@ def retrieval_evaluation(
     truths = read_ground_truth(session.storage.path(truth.files["table"]))
     path = settings.evaluation.out_of_domain
     strangers = load_out_of_domain(path) if path else []
+    if truth.info.get("out_of_domain") != _sha256_if_named(path):
+        raise InconsistentInputsError(
+            f"evaluation.out_of_domain = {path!r} is not the file that ground_truth was made from: materialise "
+            "ground_truth again"
+        )
     # All at once: a batch costs less than its texts one by one, and the memo then answers each query.
     encoder.encode([q for t in truths for q in t.question.queries] + [s.query for s in strangers])
     offered = {**serving, "reranker": settings.retrieval.reranker}
@@ -456,8 +468,8 @@ def _receipt_without(
     )
     model = EmbeddingConfig(model=str(build.stamp["model_location"]))
     encoder = MemoisedEncoder(open_encoder(model, storage), session.memo)
-    serving = RetrievalConfig(**dict(now.serving))
-    with open_build(build, serving_of(now.serving), storage=storage, encoder=encoder) as index:
+    serving = serving_of(now.serving)
+    with open_build(build, serving, storage=storage, encoder=encoder) as index:
         receipt = assess_build(
             storage,
             build,

@@ -324,6 +324,22 @@ def test_a_ground_truth_of_other_documents_is_refused(warm_settings: MakeSetting
         steps.retrieval_evaluation(session, made["candidate_index"].handle, truth)
 
 
+def test_out_of_domain_queries_that_changed_since_are_refused(warm_settings: MakeSettings) -> None:
+    settings = warm_settings()
+    made = run_chain(settings, until="ground_truth")
+    path = Path(settings.evaluation.out_of_domain)
+    path.write_text(path.read_text().splitlines()[0] + "\n")
+    with (
+        open_session(settings, "a test") as session,
+        pytest.raises(
+            InconsistentInputsError,
+            match=r"evaluation\.out_of_domain = '.*' is not the file that ground_truth was made from: materialise",
+        ),
+    ):
+        steps.retrieval_evaluation(session, made["candidate_index"].handle, made["ground_truth"].handle)
+    assert run_chain(settings)["retrieval_evaluation"].result.evaluation.out_of_domain_count() == 1
+
+
 def test_an_evaluation_with_another_encoder_is_refused(
     warm_settings: MakeSettings, other_encoder: Path
 ) -> None:

@@ -112,11 +112,13 @@ def fsync_file(path: Path) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Return the JSON value of a file; a damaged file is a `StorageError` that names it."""
+    """Return the JSON value of a file; a damaged file is a `StorageError` that names it and what to do."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise StorageError(f"{path}: not valid JSON ({error}); the storage root is damaged") from error
+        raise StorageError(
+            f"{path}: not valid JSON ({error}): the file is damaged; remove it and run `rag-pipeline index`"
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -192,7 +194,14 @@ class Storage:
 
     def check_format(self) -> None:
         """Raise `StorageError` where the root was written by code of another schema version."""
-        found = read_json(self._format_file).get("schema_version")
+        try:
+            found = read_json(self._format_file).get("schema_version")
+        except (StorageError, AttributeError) as error:
+            raise StorageError(
+                f"{self._format_file}: not valid JSON, so the release that wrote the storage root is not known: if "
+                f'it was this one, write {{"schema_version": {STORAGE_SCHEMA_VERSION}}} to the file; else set '
+                "storage.root to a new folder and index again"
+            ) from error
         if found != STORAGE_SCHEMA_VERSION:
             newer = isinstance(found, int) and found > STORAGE_SCHEMA_VERSION
             raise StorageError(
@@ -296,7 +305,14 @@ class Storage:
     def read_handle(self, asset: str) -> Handle | None:
         """Return the newest handle of an asset, or None where it was never made."""
         path = self.root / "handles" / f"{asset}.json"
-        return Handle.from_json(read_json(path)) if path.exists() else None
+        if not path.exists():
+            return None
+        try:
+            return Handle.from_json(read_json(path))
+        except TypeError as error:
+            raise StorageError(
+                f"{path}: not a handle ({error}): the file is damaged; remove it and run `rag-pipeline index`"
+            ) from error
 
     # -- the writer's lock --------------------------------------------------------------------------------
 

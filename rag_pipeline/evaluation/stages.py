@@ -120,9 +120,16 @@ class Assessment:
     """False where exactly this was found before and is what is published."""
 
 
-def serving_values(mode: str, k: int, threshold: float, reranker: str) -> dict[str, Any]:
-    """Return what readers are served with, as receipts and the publication carry it."""
-    return {"mode": mode, "k": k, "threshold": threshold, "reranker": reranker if mode == "reranked" else ""}
+def serving_values(
+    mode: str, k: int, threshold: float, reranker: str = "", reranker_fingerprint: str = ""
+) -> dict[str, Any]:
+    """Return what readers are served with, as receipts and the publication carry it.
+
+    A cross-encoder is named, with the fingerprint of its files, only where the served mode uses it.
+    """
+    used = mode == "reranked"
+    values = {"mode": mode, "k": k, "threshold": threshold, "reranker": reranker if used else ""}
+    return {**values, "reranker_fingerprint": reranker_fingerprint} if used else values
 
 
 def gate_rules(config: GateConfig) -> dict[str, Any]:
@@ -170,7 +177,7 @@ def assess_build(
     version = version_of(facts, decision.passed)
     if now is not None and now.build == build.id:
         receipt = read_receipt(storage, now.build, now.evaluation)
-        if receipt is not None and receipt.passed and decision.passed and receipt.facts == facts:
+        if receipt is not None and _stands(storage, build, receipt, facts) and decision.passed:
             return Assessment(
                 evaluation, decision, receipt, documents, baseline, now.build, version, new=False
             )
@@ -197,6 +204,18 @@ def assess_build(
     return Assessment(evaluation, decision, receipt, documents, baseline, published_build, version, new=True)
 
 
+def _stands(storage: Storage, build: Build, receipt: Receipt, facts: str) -> bool:
+    """Return whether a receipt says the same of exactly these files, and its evaluation is still there."""
+    report = evaluation_folder(storage, receipt.build, receipt.evaluation) / "evaluation.json"
+    return (
+        receipt.passed
+        and receipt.facts == facts
+        and receipt.manifest_sha256 == build.manifest_sha256
+        and report.is_file()
+        and sha256_file(report) == receipt.evaluation_sha256
+    )
+
+
 def load_report(storage: Storage, build_id: str, evaluation_id: str) -> dict[str, Any] | None:
     """Return the report of an evaluation as `evaluate --json` prints it, or None where there is none."""
     path = evaluation_folder(storage, build_id, evaluation_id) / "evaluation.json"
@@ -216,11 +235,12 @@ def load_evaluation(storage: Storage, build_id: str, evaluation_id: str) -> Eval
 def _document_counts(storage: Storage, build: Build, published_build: str | None) -> DocumentCounts:
     """Count documents by state, and those of the published build that this one no longer has.
 
-    A document that moved (its bytes are indexed under another id) has not vanished.
+    A document that moved (its bytes are indexed under another id) has not vanished, nor has one that failed: it is
+    still there, and failing has a gate of its own.
     """
     columns = ("document_id", "state", "sha256")
     rows = list(read_rows(build.table(DOCUMENTS.name), columns=columns))
-    indexed = {r["document_id"] for r in rows if r["state"] == "indexed"}
+    present = {r["document_id"] for r in rows if r["state"] in ("indexed", "failed")}
     contents = {r["sha256"] for r in rows if r["state"] == "indexed"}
     before = []
     # A published build that was deleted by hand has nothing left to compare with; indexing again repairs it.
@@ -228,7 +248,7 @@ def _document_counts(storage: Storage, build: Build, published_build: str | None
     if old.is_file():
         before = [r for r in read_rows(old, columns=columns) if r["state"] == "indexed"]
     vanished = sorted(
-        r["document_id"] for r in before if r["document_id"] not in indexed and r["sha256"] not in contents
+        r["document_id"] for r in before if r["document_id"] not in present and r["sha256"] not in contents
     )
     states = [r["state"] for r in rows]
     return DocumentCounts(

@@ -109,7 +109,9 @@ class Build:
         except FileNotFoundError as error:
             raise DamagedBuildError(f"build {self.id}: {name} is missing: {_REPAIR}") from error
         except StorageError as error:
-            raise DamagedBuildError(f"build {self.id}: {error}: {_REPAIR}") from error
+            raise DamagedBuildError(
+                f"build {self.id}: {self.folder / name}: not valid JSON ({error.__cause__}): {_REPAIR}"
+            ) from error
         assert isinstance(value, dict)
         return value
 
@@ -189,7 +191,10 @@ def make_build(
     with storage_errors(folder):
         folder.mkdir()
     for name, (asset, role) in _SHARED.items():
-        storage.link_or_copy(storage.path(handles[asset].files[role]), folder / name)
+        source = storage.path(handles[asset].files[role])
+        if not source.is_file():
+            raise StorageError(f"{source} is missing: materialise {asset} again (`rag-pipeline index` does)")
+        storage.link_or_copy(source, folder / name)
     created_at = now_rfc3339()
     counts = _count_chunks(folder)
     stamp = _stamp(inputs, pipeline_version)

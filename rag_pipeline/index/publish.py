@@ -17,6 +17,7 @@ from rag_pipeline.core.errors import (
     BuildBlockedError,
     IndexNotFoundError,
     PublicationHeldError,
+    StorageError,
 )
 from rag_pipeline.core.storage import Storage, read_json, sha256_file, storage_errors
 from rag_pipeline.index.builds import Build, find_build, list_builds, verify_build
@@ -91,8 +92,11 @@ def read_receipt(storage: Storage, build_id: str, evaluation_id: str) -> Receipt
 def newest_receipt(storage: Storage, build_id: str) -> Receipt | None:
     """Return the newest receipt of a build, or None where it was never evaluated."""
     folder = storage.root / "evaluations" / build_id
-    receipts = sorted(folder.glob("*/receipt.json"), key=lambda p: (p.stat().st_mtime_ns, p.parent.name))
-    return Receipt(**read_json(receipts[-1])) if receipts else None
+    try:
+        receipts = sorted(folder.glob("*/receipt.json"), key=lambda p: (p.stat().st_mtime_ns, p.parent.name))
+        return Receipt(**read_json(receipts[-1])) if receipts else None
+    except FileNotFoundError:
+        return None  # pruned just now, and its build with it
 
 
 def check_receipt(
@@ -195,6 +199,11 @@ def read_hold(storage: Storage) -> dict[str, Any] | None:
         value = read_json(path)
     except FileNotFoundError:
         return None
+    except StorageError as error:
+        raise StorageError(
+            f"{path}: not valid JSON ({error.__cause__}): a rollback held publication, and the file was damaged; "
+            "release it with `rag-pipeline rollback --release`, then index again"
+        ) from error
     assert isinstance(value, dict)
     return value
 
@@ -290,8 +299,11 @@ def _prune_evaluations(storage: Storage, needed: Collection[str]) -> None:
 
 def _prune_tables(storage: Storage) -> None:
     """Remove table files that no handle names; builds keep their own links to what they share."""
-    handles = [read_json(p) for p in (storage.root / "handles").glob("*.json")]
-    named = {storage.path(file) for handle in handles for file in handle["files"].values()}
+    try:
+        handles = [storage.read_handle(p.stem) for p in (storage.root / "handles").glob("*.json")]
+    except StorageError:
+        return  # what a damaged handle named is not known; the run that writes it anew prunes
+    named = {storage.path(file) for handle in handles if handle for file in handle.files.values()}
     for path in (storage.root / "tables").glob("*/*"):
         if path not in named:
             path.unlink(missing_ok=True)

@@ -6,14 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rag_pipeline.core.errors import DamagedBuildError, IndexNotFoundError
+from rag_pipeline.core.errors import DamagedBuildError, EncoderMismatchError, IndexNotFoundError
 from rag_pipeline.core.storage import Storage
 from rag_pipeline.embedding.config import EmbeddingConfig
 from rag_pipeline.embedding.encoder import Encoder, open_encoder
 from rag_pipeline.index.builds import MANIFEST, Build, check_build, find_build
 from rag_pipeline.index.publish import newest_receipt, published
 from rag_pipeline.retrieval.config import RetrievalConfig
-from rag_pipeline.retrieval.rankers import Reranker
 from rag_pipeline.retrieval.rerank import CrossEncoderReranker
 from rag_pipeline.retrieval.search import SearchIndex, Serving, check_encoder
 
@@ -28,6 +27,7 @@ def serving_of(values: Any) -> Serving:
         k=int(values["k"]),
         threshold=float(values["threshold"]),
         reranker=str(values.get("reranker", "")),
+        reranker_fingerprint=str(values.get("reranker_fingerprint", "")),
     )
 
 
@@ -62,10 +62,15 @@ def open_published(
                 "serving": dict(now.serving),
             }
             return open_build(build, serving, embedding, url_template, storage, stamp)
-        except (IndexNotFoundError, DamagedBuildError):
+        except (IndexNotFoundError, DamagedBuildError) as error:
             # Another build was published and this one pruned in between: the pointer names the new one.
-            if attempt == _ATTEMPTS - 1 or published(storage) == now:
-                raise
+            if attempt < _ATTEMPTS - 1 and published(storage) != now:
+                continue
+            if isinstance(error, IndexNotFoundError):
+                raise IndexNotFoundError(
+                    f"{error}. It is the published one: index again, or roll back"
+                ) from None
+            raise
     raise AssertionError("unreachable")
 
 
@@ -118,7 +123,13 @@ def open_build(
         encoder = open_encoder(config, storage, remember=False)
     check_encoder(made_with, encoder.fingerprint.words(), encoder.fingerprint.id)
     opened = encoder
-    reranker: Reranker | None = CrossEncoderReranker(serving.reranker) if serving.reranker else None
+    reranker = CrossEncoderReranker(serving.reranker) if serving.reranker else None
+    gated = serving.reranker_fingerprint
+    if reranker is not None and gated and reranker.fingerprint != gated:
+        raise EncoderMismatchError(
+            f"build {build.id} was gated with the cross-encoder {serving.reranker!r} of fingerprint {gated}, "
+            f"the one on this machine has {reranker.fingerprint}: put the former back, or index again"
+        )
     return SearchIndex(
         build,
         serving,

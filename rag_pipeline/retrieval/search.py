@@ -34,6 +34,8 @@ class Serving:
     k: int
     threshold: float
     reranker: str = ""
+    reranker_fingerprint: str = ""
+    """Identity of the cross-encoder that was gated; '' where none was."""
 
 
 @dataclass(frozen=True)

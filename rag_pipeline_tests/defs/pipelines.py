@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
-from dagster._core.asset_graph_view.asset_graph_view import AssetGraphView, TemporalContext
+from dagster._core.asset_graph_view.asset_graph_view import AssetGraphView
 from dagster._core.definitions.data_version import CachingStaleStatusResolver
+from dagster._core.definitions.temporal_context import TemporalContext
 from dagster._time import get_current_datetime
 
 from rag_pipeline.core.storage import Handle, Storage
@@ -199,7 +200,7 @@ class Pipeline:
         """Return the definitions, with some settings changed."""
         return build_definitions(self.settings.replace(**sections), self.prefix)
 
-    def run(self, job: str = "reindex", **sections: dict[str, Any]) -> Run:
+    def run(self, job: str = "reindex", /, **sections: dict[str, Any]) -> Run:
         """Run a job to its end, whatever that is."""
         result = (
             self.definitions(**sections)
@@ -209,7 +210,7 @@ class Pipeline:
         self.runs.append(Run(self.instance, result.run_id, result.success))
         return self.last
 
-    def published_run(self, job: str = "reindex", **sections: dict[str, Any]) -> Run:
+    def published_run(self, job: str = "reindex", /, **sections: dict[str, Any]) -> Run:
         """Run a job that has to succeed."""
         run = self.run(job, **sections)
         assert run.success, run.error

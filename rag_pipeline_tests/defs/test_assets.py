@@ -57,6 +57,7 @@ def test_the_evaluation_returns_a_result_for_every_check(
     result = assets["retrieval_evaluation"](
         context, small.handle("candidate_index"), small.handle("ground_truth")
     )
+    assert isinstance(result, dg.MaterializeResult)
     specs = [spec.name for spec in assets["retrieval_evaluation"].check_specs]
     assert [check.check_name for check in result.check_results] == specs
     passed = {check.check_name: check.passed for check in result.check_results}

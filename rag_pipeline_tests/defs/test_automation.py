@@ -34,7 +34,7 @@ class Sensor:
         context = dg.build_sensor_context(cursor=self.cursor)
         data = self.definition.evaluate_tick(context)
         self.cursor = data.cursor
-        return list(data.run_requests) or str(data.skip_message)
+        return list(data.run_requests or ()) or str(data.skip_message)
 
     def settle(self) -> None:
         """Tick until the sensor has asked for a run and is content."""

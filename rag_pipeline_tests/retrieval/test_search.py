@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 
 from rag_pipeline import open_index
-from rag_pipeline.core.errors import QueryError
+from rag_pipeline.core.errors import EncoderMismatchError, QueryError
 from rag_pipeline.core.storage import Storage
 from rag_pipeline.core.tables import read_rows
 from rag_pipeline.embedding.config import EmbeddingConfig
@@ -377,6 +378,20 @@ def test_a_published_cross_encoder_is_the_one_that_serves(
         assert result.mode == "reranked"
         assert len(result.hits) == 4
         json.dumps(result.to_json())
+
+
+def test_another_cross_encoder_under_the_gated_name_is_refused(
+    make_settings: MakeSettings, cross_encoder: Path, tmp_path: Path
+) -> None:
+    copy = shutil.copytree(cross_encoder, tmp_path / "cross-encoder")
+    settings = make_settings(retrieval={"mode": "reranked", "reranker": str(copy)})
+    run_chain(settings)
+    weights = copy / "model.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[-1] ^= 1
+    weights.write_bytes(data)
+    with pytest.raises(EncoderMismatchError, match="was gated with the cross-encoder .* put the former back"):
+        open_index(settings)
 
 
 def test_beyond_the_shortlist_a_hit_has_no_score(published_large: Settings, cross_encoder: Path) -> None:

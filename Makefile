@@ -18,7 +18,7 @@ $(STAMP): pyproject.toml constraints.txt
 index: $(STAMP)
 	$(BIN)/rag-pipeline index
 	@echo
-	$(BIN)/rag-pipeline search "What does fault code E-214 mean?"
+	$(BIN)/rag-pipeline search "May a battery pack that fell but shows no damage still be used?" --k 1
 
 test: $(STAMP)
 	$(BIN)/pytest -m "not slow"

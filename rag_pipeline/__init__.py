@@ -37,4 +37,6 @@ def open_index(path_or_settings: str | Path | Settings | None = None) -> SearchI
         settings = Settings.load(path / CONFIG_NAME if path.is_dir() else path)
     else:
         settings = path_or_settings if path_or_settings is not None else Settings.load()
-    return open_published(settings.storage_root, settings.embedding, settings.source.url_template)
+    return open_published(
+        settings.storage_root, settings.embedding, settings.source.url_template, settings.retrieval.reranker
+    )

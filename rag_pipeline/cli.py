@@ -9,7 +9,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = build_parser()
     options = parser.parse_args(arguments)
     try:
-        return int(options.run(options))
+        code = int(options.run(options))
+        sys.stdout.flush()
+        return code
     except (SettingsError, QueryError, GroundTruthError) as error:
         return _fail(error, WRONG_USE)
     except BuildBlockedError as error:
@@ -46,8 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _say("interrupted; nothing that was published has changed")
         return 130
     except BrokenPipeError:
-        # The reader of our output went away, as `| head` does.
-        sys.stderr.close()
+        # The reader of our output went away, as `| head` does; the interpreter must not trip over it once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
 
 
@@ -207,13 +209,25 @@ def _search_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--threshold", type=float, metavar="D", help="cosine distance (default: as published)"
     )
+    parser.add_argument(
+        "--path", action="append", metavar="PATTERN", help="answer only from documents whose path matches"
+    )
+    parser.add_argument(
+        "--meta", action="append", metavar="KEY=VALUE", help="answer only from documents with this metadata"
+    )
+
+
+def _where(options: argparse.Namespace) -> Any:
+    from rag_pipeline.retrieval.filters import SearchFilter
+
+    return SearchFilter.parse(options.path, options.meta)
 
 
 def _search(options: argparse.Namespace) -> int:
     from rag_pipeline import open_index
 
     with open_index(_settings(options)) as index:
-        result = index.search(options.query, options.mode, options.k, options.threshold)
+        result = index.search(options.query, options.mode, options.k, options.threshold, _where(options))
     if options.json:
         _print_json(result.to_json())
         return DONE
@@ -233,7 +247,7 @@ def _context(options: argparse.Namespace) -> int:
     from rag_pipeline import open_index
 
     with open_index(_settings(options)) as index:
-        context = index.context(options.query, options.mode, options.k, options.threshold)
+        context = index.context(options.query, options.mode, options.k, options.threshold, _where(options))
     if options.json:
         _print_json(context.to_json())
     elif context.refused:
@@ -354,8 +368,9 @@ def _extract(options: argparse.Namespace) -> int:
     settings = _settings(options)
     from rag_pipeline.documents.inspection import extract_paths
 
-    failed = 0
+    failed = files = 0
     for report in extract_paths(options.paths, settings.extraction):
+        files += 1
         failed += report["status"] == "failed"
         if options.json:
             print(json.dumps(report, ensure_ascii=False), flush=True)
@@ -370,6 +385,9 @@ def _extract(options: argparse.Namespace) -> int:
         if report["text"]:
             print(f"\n{report['text']}")
         print(flush=True)
+    if failed:
+        # A file that cannot be read is a finding, not a failure of the command.
+        _say(f"{failed} of {files} files failed")
     return DONE
 
 
@@ -385,11 +403,16 @@ def _rollback_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _rollback(options: argparse.Namespace) -> int:
     settings = _settings(options)
+    from rag_pipeline.core.storage import Storage
     from rag_pipeline.index.publish import published, release_hold, rollback
     from rag_pipeline.steps import open_session
 
     if options.release and options.build:
         raise SettingsError("rollback: give a BUILD or --release, not both")
+    if Storage.existing(settings.storage_root) is None:
+        raise IndexNotFoundError(
+            f"nothing is published in {settings.storage_root}: there is nothing to roll back"
+        )
     with open_session(settings, "rollback", lambda holder: _say(f"waiting: in use by {holder}")) as session:
         storage = session.storage
         if options.release:
@@ -410,6 +433,82 @@ def _rollback(options: argparse.Namespace) -> int:
     else:
         print(text)
     return DONE
+
+
+# -- prune, purge, questions --------------------------------------------------------------------------------
+
+
+def _prune(options: argparse.Namespace) -> int:
+    settings = _settings(options)
+    from rag_pipeline.index.publish import prune
+    from rag_pipeline.steps import open_session
+
+    with open_session(settings, "prune", lambda holder: _say(f"waiting: in use by {holder}")) as session:
+        before = session.storage.size()
+        gone = prune(session.storage, settings.publication.keep)
+        freed = before - session.storage.size()
+    if options.json:
+        _print_json({"pruned": gone, "bytes_freed": freed, "keep": settings.publication.keep})
+    else:
+        print(f"removed {len(gone)} builds{''.join(f' {b}' for b in gone)}; {freed:,} bytes freed")
+    return DONE
+
+
+def _purge_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "document", metavar="DOCUMENT", help="document id: path relative to the source folder"
+    )
+
+
+def _purge(options: argparse.Namespace) -> int:
+    settings = _settings(options)
+    from rag_pipeline.defs.history import forget_quoting_runs
+    from rag_pipeline.defs.run import open_instance
+    from rag_pipeline.steps import open_session, purge_document
+
+    with open_session(settings, "purge", lambda holder: _say(f"waiting: in use by {holder}")) as session:
+        purge = purge_document(session, options.document)
+    with open_instance(settings) as instance:
+        runs = forget_quoting_runs(instance, options.document)
+    if options.json:
+        _print_json({**asdict(purge), "dagster_runs": runs})
+        return DONE
+    print(f"purged {purge.document_id}:")
+    print(f"  {purge.memo_entries} entries of the memo")
+    print(f"  {purge.table_files} table files (the next run makes them anew)")
+    print(
+        f"  {len(purge.builds_removed)} builds and their evaluations: {', '.join(purge.builds_removed) or 'none'}"
+    )
+    print(f"  {runs} Dagster runs whose metadata quoted it")
+    if purge.published:
+        print(f"published instead: build {purge.published}, the same without the document")
+    for reason in purge.gate:
+        print(f"  the gate would have said: {reason}")
+    if purge.copies:
+        print(f"identical copies remain under other names: {', '.join(purge.copies)}")
+    print(
+        "not reached: question files, your backups, and indexes that readers have open until they close them"
+    )
+    return DONE
+
+
+def _questions_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", choices=["check"], help="hold the question files against the documents")
+
+
+def _questions(options: argparse.Namespace) -> int:
+    settings = _settings(options)
+    from rag_pipeline.steps import examine_questions
+
+    problems, questions, strangers = examine_questions(settings)
+    if options.json:
+        found = [asdict(problem) for problem in problems]
+        _print_json({"questions": questions, "out_of_domain": strangers, "problems": found})
+    else:
+        for problem in problems:
+            print(f"{problem.subject}: {problem.message}  [{problem.check}]")
+        print(f"{questions} questions and {strangers} out-of-domain queries: {len(problems)} problems")
+    return FAILED if problems else DONE
 
 
 # -- init, ui -----------------------------------------------------------------------------------------------
@@ -447,11 +546,11 @@ def _ui(options: argparse.Namespace) -> int:
     environment = {**os.environ, "DAGSTER_HOME": str(home)}
     if options.config:
         environment[CONFIG_VARIABLE] = str(Path(options.config).absolute())
-    executable = str(Path(sys.executable).parent / "dagster")
     workspace = str(home / "workspace.yaml")
-    command = [executable, "dev", "-w", workspace, "-h", options.host, "-p", options.port]
+    dagster = [sys.executable, "-m", "dagster", "dev"]
+    command = [*dagster, "-w", workspace, "-h", options.host, "-p", options.port]
     _say(f"Dagster on http://{options.host}:{options.port}, home {home}")
-    os.execve(executable, command, environment)
+    os.execve(sys.executable, command, environment)
 
 
 COMMANDS: tuple[Command, ...] = (
@@ -479,6 +578,11 @@ COMMANDS: tuple[Command, ...] = (
     Command(
         "rollback", "publish an earlier build again and hold publication", _rollback, _rollback_arguments
     ),
+    Command("prune", "remove builds and tables that nothing needs", _prune),
+    Command(
+        "purge", "remove a document's text from memo, tables and every kept build", _purge, _purge_arguments
+    ),
+    Command("questions", "check the question files against the documents", _questions, _questions_arguments),
     Command("ui", "open the Dagster UI on the same home", _ui, _ui_arguments),
 )
 

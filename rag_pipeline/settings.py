@@ -239,10 +239,11 @@ def _listed(names: Iterable[str]) -> str:
 
 def _type_words(annotated: Any) -> str:
     base, *metadata = get_args(annotated) if hasattr(annotated, "__metadata__") else (annotated,)
+    optional = type(None) in get_args(base)
     if get_origin(base) is tuple:
         words = "list of " + _type_words(get_args(base)[0])
-    elif type(None) in get_args(base):
-        words = " or ".join(_type_words(a) for a in get_args(base) if a is not type(None)) + ", or unset"
+    elif optional:
+        words = " or ".join(_type_words(a) for a in get_args(base) if a is not type(None))
     elif get_args(base):
         words = " | ".join(str(a) for a in get_args(base))
     else:
@@ -257,7 +258,7 @@ def _type_words(annotated: Any) -> str:
         words += " " + " and ".join(limits)
     if any(getattr(m, "min_length", None) for m in metadata):
         words += ", not empty"
-    return words
+    return f"{words}, or unset" if optional else words
 
 
 def _read_toml(path: Path) -> dict[str, dict[str, Any]]:

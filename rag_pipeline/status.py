@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+from rag_pipeline.core.errors import SourceError
 from rag_pipeline.core.schemas import DOCUMENTS
-from rag_pipeline.core.storage import Storage
+from rag_pipeline.core.storage import Handle, Storage
 from rag_pipeline.core.tables import read_rows
+from rag_pipeline.documents.source import source_fingerprint
 from rag_pipeline.evaluation.stages import load_report
 from rag_pipeline.index.builds import find_build, list_builds
 from rag_pipeline.index.publish import newest_receipt, published, read_hold
 from rag_pipeline.settings import Settings
+from rag_pipeline.steps import code_versions
 
 
 def read_status(settings: Settings) -> dict[str, Any]:
@@ -21,7 +25,14 @@ def read_status(settings: Settings) -> dict[str, Any]:
     """
     storage = Storage.existing(settings.storage_root)
     if storage is None:
-        return {"published": None, "builds": [], "failed_documents": [], "hold": None}
+        return {
+            "published": None,
+            "builds": [],
+            "candidate": None,
+            "failed_documents": [],
+            "hold": None,
+            "stale": [],
+        }
     now = published(storage)
     candidate = storage.read_handle("candidate_index")
     newest = str(candidate.info["build"]) if candidate is not None else None
@@ -30,6 +41,7 @@ def read_status(settings: Settings) -> dict[str, Any]:
         "builds": [_build(storage, build, now.build if now else None) for build in list_builds(storage)],
         "candidate": newest,
         "failed_documents": _failed(storage, newest or (now.build if now else None)),
+        "stale": _stale(settings, storage),
         "hold": read_hold(storage),
     }
 
@@ -53,6 +65,37 @@ def _published(storage: Storage) -> dict[str, Any]:
         "serving": dict(now.serving),
         "evaluation": {k: v for k, v in report.items() if k not in left_out},
     }
+
+
+def _stale(settings: Settings, storage: Storage) -> list[dict[str, str]]:
+    """Return the assets whose newest result is not what the settings, the source or the asset above would give."""
+    stale = []
+    versions = code_versions(settings)
+    handles = {name: storage.read_handle(name) for name in versions}
+    for name, version in versions.items():
+        handle = handles[name]
+        if handle is None:
+            stale.append({"asset": name, "reason": "not made yet"})
+            continue
+        made_from = [
+            above
+            for above, seen in handle.inputs.items()
+            if (newest := handles.get(above)) is not None and newest.data_version != seen
+        ]
+        if handle.code_version and handle.code_version != version:
+            stale.append({"asset": name, "reason": "settings or code changed"})
+        elif made_from:
+            stale.append({"asset": name, "reason": f"{', '.join(made_from)} changed"})
+        elif name == "source_documents" and _folder_changed(settings, handle):
+            stale.append({"asset": name, "reason": "the source folder changed"})
+    return stale
+
+
+def _folder_changed(settings: Settings, handle: Handle) -> bool:
+    try:
+        return source_fingerprint(Path(settings.source.path)) != handle.info.get("folder_fingerprint")
+    except SourceError:
+        return True
 
 
 def _build(storage: Storage, build: Any, published_build: str | None) -> dict[str, Any]:
@@ -113,6 +156,9 @@ def status_text(status: dict[str, Any]) -> str:
         gate = build["gate"] or "not evaluated"
         lines.append(f" {mark} {build['build']}  {build['created_at']}  {build['chunks']:,} chunks  {gate}")
         lines += [f"     {reason}" for reason in build["blocked_by"]]
+    if status["stale"]:
+        lines.append("Stale:")
+        lines += [f"   {item['asset']}: {item['reason']}" for item in status["stale"]]
     if status["failed_documents"]:
         lines.append("Failed documents of the newest build:")
         lines += [f"   {f['document_id']}: {f['reason']}: {f['message']}" for f in status["failed_documents"]]

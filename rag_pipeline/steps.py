@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from rag_pipeline import __version__
 from rag_pipeline.chunking.stages import ChunkedDocuments, chunk_documents, chunking_version
-from rag_pipeline.core.errors import InconsistentInputsError, IndexNotFoundError
+from rag_pipeline.core.errors import InconsistentInputsError, IndexNotFoundError, SourceError
 from rag_pipeline.core.memo import Memo
-from rag_pipeline.core.storage import Handle, Storage, version_of
+from rag_pipeline.core.storage import Handle, Storage, sha256_file, version_of
 from rag_pipeline.core.tables import read_rows
+from rag_pipeline.documents.source import document_path, source_fingerprint
 from rag_pipeline.documents.stages import (
     StageResult,
     canonical_version,
@@ -28,28 +29,46 @@ from rag_pipeline.documents.stages import (
     list_source,
     used_extractors,
 )
+from rag_pipeline.embedding.config import EmbeddingConfig
 from rag_pipeline.embedding.embed import EmbeddedChunks, MemoisedEncoder, embed_chunks
 from rag_pipeline.embedding.encoder import EMBEDDING_VERSION, open_encoder
 from rag_pipeline.embedding.fingerprint import fingerprint_of, unresolved_id
 from rag_pipeline.embedding.models import find_model
-from rag_pipeline.evaluation.questions import load_out_of_domain
+from rag_pipeline.evaluation.ground_truth import check_ground_truth
+from rag_pipeline.evaluation.question_checks import QuestionProblem
+from rag_pipeline.evaluation.question_checks import check_questions as find_question_problems
+from rag_pipeline.evaluation.questions import load_out_of_domain, load_questions
 from rag_pipeline.evaluation.stages import (
     EVALUATION_VERSION,
     GROUND_TRUTH_VERSION,
     Assessment,
     CheckedQuestions,
     assess_build,
+    build_documents,
     check_questions,
     gate_rules,
     read_ground_truth,
     serving_values,
+    stored_documents,
 )
 from rag_pipeline.index.builds import INDEX_VERSION, Build, BuildInputs, find_build, make_build
-from rag_pipeline.index.publish import Published, check_receipt, prune, publish, read_receipt
+from rag_pipeline.index.publish import (
+    Published,
+    Receipt,
+    check_receipt,
+    forget_builds,
+    prune,
+    publish,
+    published,
+    read_receipt,
+    write_receipt,
+)
+from rag_pipeline.index.purge import build_without, find_traces, remove_build, remove_tables
 from rag_pipeline.lexical.bm25 import BM25, BM25_VERSION
 from rag_pipeline.lexical.tables import StoredStatistics, write_statistics
 from rag_pipeline.lexical.tokenizer import get_tokenizer
 from rag_pipeline.retrieval.opening import open_build, serving_of
+from rag_pipeline.retrieval.rerank import CrossEncoderReranker
 from rag_pipeline.settings import Settings
 
 SOURCE_VERSION = "1"
@@ -111,7 +130,8 @@ def bm25_parameters(settings: Settings) -> dict[str, Any]:
 def serving_of_settings(settings: Settings) -> dict[str, Any]:
     """Return the serving values that the settings ask to gate and publish."""
     r = settings.retrieval
-    return serving_values(r.mode, r.k, r.threshold, r.reranker)
+    fingerprint = CrossEncoderReranker(r.reranker).fingerprint if r.mode == "reranked" else ""
+    return serving_values(r.mode, r.k, r.threshold, r.reranker, fingerprint)
 
 
 def code_versions(settings: Settings) -> dict[str, str]:
@@ -165,7 +185,8 @@ def source_documents(session: Session, progress: Progress = _quiet) -> Step:
     """List the source folder."""
     root = Path(session.settings.source.path)
     result = list_source(root, session.storage, lambda done, _: progress(done, 0))
-    return Step(_handle(session, "source_documents", result, {}), result)
+    info = {"folder_fingerprint": source_fingerprint(root)}
+    return Step(_handle(session, "source_documents", result, {}, info), result)
 
 
 def extracted_documents(
@@ -292,7 +313,13 @@ def ground_truth(session: Session, canonical: Handle, extracted: Handle) -> Step
         session.storage.path(extracted.files["table"]),
         session.storage,
     )
-    return Step(_handle(session, "ground_truth", result, _inputs(canonical, extracted)), result)
+    # The evaluation reads this file once more: it must be the one that was checked.
+    info = {"out_of_domain": _sha256_if_named(session.settings.evaluation.out_of_domain)}
+    return Step(_handle(session, "ground_truth", result, _inputs(canonical, extracted), info), result)
+
+
+def _sha256_if_named(path: str) -> str:
+    return sha256_file(Path(path)) if path else ""
 
 
 def retrieval_evaluation(
@@ -311,6 +338,11 @@ def retrieval_evaluation(
     truths = read_ground_truth(session.storage.path(truth.files["table"]))
     path = settings.evaluation.out_of_domain
     strangers = load_out_of_domain(path) if path else []
+    if truth.info.get("out_of_domain") != _sha256_if_named(path):
+        raise InconsistentInputsError(
+            f"evaluation.out_of_domain = {path!r} is not the file that ground_truth was made from: materialise "
+            "ground_truth again"
+        )
     # All at once: a batch costs less than its texts one by one, and the memo then answers each query.
     encoder.encode([q for t in truths for q in t.question.queries] + [s.query for s in strangers])
     offered = {**serving, "reranker": settings.retrieval.reranker}
@@ -357,7 +389,7 @@ def published_index(session: Session, candidate: Handle, evaluation: Handle) -> 
         receipt = read_receipt(storage, build.id, evaluation.info["evaluation"])
     serving = serving_of_settings(session.settings)
     receipt = check_receipt(storage, build, receipt, serving, gate_rules(session.settings.gate))
-    published, new = publish(storage, receipt)
+    after, new = publish(storage, receipt)
     pruned = prune(storage, session.settings.publication.keep)
     handle = Handle(
         asset="published_index",
@@ -367,7 +399,116 @@ def published_index(session: Session, candidate: Handle, evaluation: Handle) -> 
         inputs=_inputs(candidate, evaluation),
         info={"build": receipt.build, "evaluation": receipt.evaluation},
     )
-    return Step(handle, Publication(published, new, pruned))
+    return Step(handle, Publication(after, new, pruned))
+
+
+@dataclass(frozen=True)
+class Purge:
+    """What a purge removed, counted."""
+
+    document_id: str
+    memo_entries: int
+    table_files: int
+    builds_removed: tuple[str, ...]
+    published: str | None
+    """The build that took the place of the published one; None where that did not hold the document."""
+    gate: tuple[str, ...]
+    """What the gate would have said against it."""
+    copies: tuple[str, ...]
+    """Documents with the same bytes, whose text stays."""
+
+
+def purge_document(session: Session, document_id: str) -> Purge:
+    """Remove a document's text from the memo, the tables, every kept build and their evaluations.
+
+    The published build, if it held the document, is replaced by one without it before anything is removed. Raises
+    `SourceError` while the file is still in the source folder, `IndexNotFoundError` where there is no trace of it.
+    """
+    storage = session.storage
+    if document_path(Path(session.settings.source.path), document_id).exists():
+        raise SourceError(
+            f"{document_id} is still in the source folder {session.settings.source.path}: delete it there first, or "
+            "the next run brings it back"
+        )
+    traces = find_traces(storage, session.memo, document_id)
+    if not traces.found:
+        raise IndexNotFoundError(f"there is no trace of document {document_id!r} in {storage.root}")
+    gone = {build.id for build in traces.builds}
+    now = published(storage)
+    replacement: Receipt | None = None
+    against: tuple[str, ...] = ()
+    if now is not None and now.build in gone:
+        old = next(build for build in traces.builds if build.id == now.build)
+        made = build_without(storage, old, document_id)
+        replacement, against = _receipt_without(session, made, now, document_id)
+    forget_builds(storage, gone, replacement)
+    for build in traces.builds:
+        remove_build(storage, build)
+    return Purge(
+        document_id=document_id,
+        table_files=remove_tables(storage),
+        memo_entries=session.memo.delete(traces.memo_keys),
+        builds_removed=tuple(sorted(gone)),
+        published=replacement.build if replacement is not None else None,
+        gate=against,
+        copies=traces.copies,
+    )
+
+
+def _receipt_without(
+    session: Session, build: Build, now: Published, document_id: str
+) -> tuple[Receipt, tuple[str, ...]]:
+    """Score the build that replaces a purged one on the questions that are left, and let it pass whatever they say."""
+    storage, settings = session.storage, session.settings
+    config = settings.evaluation
+    questions = load_questions(config.questions) if config.questions else []
+    strangers = load_out_of_domain(config.out_of_domain) if config.out_of_domain else []
+    truths = check_ground_truth(
+        [question for question in questions if question.document != document_id], build_documents(build)
+    )
+    model = EmbeddingConfig(model=str(build.stamp["model_location"]))
+    encoder = MemoisedEncoder(open_encoder(model, storage), session.memo)
+    serving = serving_of(now.serving)
+    with open_build(build, serving, storage=storage, encoder=encoder) as index:
+        receipt = assess_build(
+            storage,
+            build,
+            index,
+            truths,
+            strangers,
+            serving=serving,
+            serving_json=dict(now.serving),
+            ks=config.ks,
+            gate=settings.gate,
+        ).receipt
+    against = tuple(receipt.failures())
+    if not receipt.passed:
+        receipt = replace(receipt, passed=True, note=f"published by the purge of {document_id}")
+        write_receipt(storage, receipt)
+    return receipt, against
+
+
+def examine_questions(settings: Settings) -> tuple[list[QuestionProblem], int, int]:
+    """Return what is worth mending in the question files, and how many questions and out-of-domain queries there are.
+
+    They are held against the newest canonical documents. Raises `GroundTruthError` for files that cannot be read
+    and `IndexNotFoundError` where nothing was indexed yet.
+    """
+    config = settings.evaluation
+    storage = Storage.existing(settings.storage_root)
+    canonical = storage.read_handle("canonical_documents") if storage is not None else None
+    extracted = storage.read_handle("extracted_documents") if storage is not None else None
+    if storage is None or canonical is None or extracted is None:
+        raise IndexNotFoundError(
+            f"there are no documents to check questions against in {settings.storage_root}: run `rag-pipeline index` "
+            "first (it may be blocked: the documents are there all the same)"
+        )
+    questions = load_questions(config.questions) if config.questions else []
+    strangers = load_out_of_domain(config.out_of_domain) if config.out_of_domain else []
+    documents = stored_documents(
+        storage.path(canonical.files["table"]), storage.path(extracted.files["table"])
+    )
+    return find_question_problems(questions, strangers, documents), len(questions), len(strangers)
 
 
 def score_with(session: Session, progress: Progress = _quiet) -> Assessment:
@@ -440,10 +581,12 @@ __all__ = [
     "chunk_embeddings",
     "chunks",
     "code_versions",
+    "examine_questions",
     "extracted_documents",
     "ground_truth",
     "open_session",
     "published_index",
+    "purge_document",
     "retrieval_evaluation",
     "score_newest",
     "score_with",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import random
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,11 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 for name in [n for n in os.environ if n.startswith("RAG_PIPELINE_") or n == "DAGSTER_HOME"]:
     del os.environ[name]
 
-from rag_pipeline.settings import Settings  # noqa: E402 - the environment is set before anything reads it
+# The environment is set before anything reads it.
+from rag_pipeline import steps  # noqa: E402
+from rag_pipeline.core.storage import Storage  # noqa: E402
+from rag_pipeline.settings import Settings  # noqa: E402
+from rag_pipeline.steps import Step  # noqa: E402
 
 SHARED = Path(__file__).resolve().parents[1].parent / "shared"
 
@@ -136,26 +142,25 @@ def shared() -> Path:
 MakeSettings = Callable[..., Settings]
 
 
-@pytest.fixture
-def make_settings(tmp_path: Path, tiny_encoder: Path) -> MakeSettings:
-    """A function that makes settings over three small documents in a folder of the test's own.
+def settings_maker(folder: Path, encoder: Path) -> MakeSettings:
+    """Write three small documents and their questions to a folder; return a function that makes settings over them.
 
     The threshold lets everything through: a tiny random encoder knows no meaning. Sections given by keyword
     change settings.
     """
-    source = tmp_path / "documents"
+    source = folder / "documents"
     for name, text in DOCUMENTS.items():
         path = source / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-    questions = write_lines(tmp_path / "questions.jsonl", QUESTIONS)
-    strangers = write_lines(tmp_path / "out_of_domain.jsonl", OUT_OF_DOMAIN)
+    questions = write_lines(folder / "questions.jsonl", QUESTIONS)
+    strangers = write_lines(folder / "out_of_domain.jsonl", OUT_OF_DOMAIN)
 
     def make(**sections: dict[str, Any]) -> Settings:
         values: dict[str, dict[str, Any]] = {
             "source": {"path": str(source)},
-            "storage": {"root": str(tmp_path / "data" / "storage"), "lock_timeout": 5},
-            "embedding": {"model": str(tiny_encoder)},
+            "storage": {"root": str(folder / "data" / "storage"), "lock_timeout": 5},
+            "embedding": {"model": str(encoder)},
             "evaluation": {"questions": str(questions), "out_of_domain": str(strangers)},
             "retrieval": {"threshold": 2.0},
             "extraction": {"workers": 1},
@@ -165,3 +170,84 @@ def make_settings(tmp_path: Path, tiny_encoder: Path) -> MakeSettings:
         return Settings.from_values(values)
 
     return make
+
+
+@pytest.fixture
+def make_settings(tmp_path: Path, tiny_encoder: Path) -> MakeSettings:
+    """A function that makes settings over three small documents in a folder of the test's own."""
+    return settings_maker(tmp_path, tiny_encoder)
+
+
+def run_chain(settings: Settings, until: str = "published_index") -> dict[str, Step]:
+    """Run the chain's steps without Dagster up to one of them; return each step by its asset's name.
+
+    Handles are written as Dagster's assets write them.
+    """
+    done: dict[str, Step] = {}
+    with steps.open_session(settings, "a test") as session:
+
+        def run(name: str, *inputs: str) -> None:
+            if until not in done:
+                done[name] = getattr(steps, name)(session, *(done[i].handle for i in inputs))
+                session.storage.write_handle(done[name].handle)
+
+        run("source_documents")
+        run("extracted_documents", "source_documents")
+        run("canonical_documents", "extracted_documents")
+        run("chunks", "canonical_documents")
+        run("chunk_embeddings", "chunks")
+        run("bm25_statistics", "chunks")
+        run("candidate_index", "canonical_documents", "chunks", "chunk_embeddings", "bm25_statistics")
+        run("ground_truth", "canonical_documents", "extracted_documents")
+        run("retrieval_evaluation", "candidate_index", "ground_truth")
+        run("published_index", "candidate_index", "retrieval_evaluation")
+    return done
+
+
+@pytest.fixture(scope="session")
+def published(tmp_path_factory: pytest.TempPathFactory, tiny_encoder: Path) -> Settings:
+    """Settings whose index is published already. For reading only."""
+    settings = settings_maker(tmp_path_factory.mktemp("published"), tiny_encoder)()
+    run_chain(settings)
+    return settings
+
+
+@pytest.fixture
+def published_copy(published: Settings, tmp_path: Path) -> Settings:
+    """Settings whose index is published already, in a storage root of the test's own, to be changed or broken."""
+    root = tmp_path / "copy" / "storage"
+    shutil.copytree(published.storage_root, root)
+    return published.replace(storage={"root": str(root)})
+
+
+@pytest.fixture(scope="session")
+def published_large(tmp_path_factory: pytest.TempPathFactory, tiny_encoder: Path) -> Settings:
+    """Settings whose published index has 183 chunks, more than fusion joins; three of one text. For reading only."""
+    folder = tmp_path_factory.mktemp("large")
+    settings = settings_maker(folder, tiny_encoder)(
+        evaluation={"questions": "", "out_of_domain": ""}, chunking={"strategy": "F"}
+    )
+    source = Path(settings.source.path)
+    for name in DOCUMENTS:
+        (source / name).unlink()
+    words = (
+        "pad lever cable dock supply kerb fare rider gauge switch tyre chain valve bell saddle spoke".split()
+    )
+    chance = random.Random(5)
+    for number in range(12):
+        sections = (
+            f"## Part {part}\n\n{' '.join(chance.choices(words, k=9)).capitalize()}.\n" for part in range(15)
+        )
+        (source / f"d{number:02}.md").write_text(f"# Book {number}\n\n" + "\n".join(sections))
+    for name in ("copy-a.md", "copy-b.md", "copy-c.md"):
+        (source / name).write_text("# Copy\n\n## Same\n\nThe lever of the spare saddle rings the bell.\n")
+    run_chain(settings)
+    return settings
+
+
+@pytest.fixture
+def warm_settings(make_settings: MakeSettings, published: Settings) -> MakeSettings:
+    """As `make_settings`, with a memo that knows the three documents: a test of builds need not extract them."""
+    root = Storage.create(make_settings().storage_root).root
+    shutil.copyfile(published.storage_root / "memo.sqlite", root / "memo.sqlite")
+    return make_settings

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -15,3 +16,13 @@ def open_array(path: Path) -> npt.NDArray[Any]:
         return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
     except ValueError:
         return np.asarray(np.load(path, allow_pickle=False))
+
+
+def write_float32(file: BinaryIO, shape: tuple[int, int], blocks: Iterable[npt.NDArray[Any]]) -> None:
+    """Write a ``.npy`` array of float32 block by block; the blocks' rows must add up to the shape.
+
+    Written, not mapped: a full disk is then an error of the operating system and no signal that ends the process.
+    """
+    np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": shape})
+    for block in blocks:
+        file.write(np.ascontiguousarray(block, dtype="<f4").tobytes())

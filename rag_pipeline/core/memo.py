@@ -7,6 +7,7 @@ input changed misses, and does the work anew; nothing is ever invalid.
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,6 +18,8 @@ from types import TracebackType
 from rag_pipeline.core.errors import StorageError
 
 _BATCH = 500
+# Bytes that SQLite asks for at once, and more.
+_LEAST_SPACE = 2**20
 
 
 class Memo:
@@ -40,18 +43,23 @@ class Memo:
         try:
             yield
         except sqlite3.OperationalError as error:
-            text = str(error)
-            if "full" in text:
-                advice = "the disk is full: free some space and run again"
-            elif "readonly" in text or "unable to open" in text:
-                advice = "it cannot be written: set storage.root to a writable folder"
-            else:
-                advice = "the memo cannot be used; it may be deleted, at the cost of doing its work again"
-            raise StorageError(f"{self._path}: {text}: {advice}") from error
-        except sqlite3.DatabaseError as error:
+            raise StorageError(f"{self._path}: {error}: {self._advice(error)}") from error
+        except (sqlite3.DatabaseError, zlib.error) as error:
             raise StorageError(
                 f"{self._path}: {error}: the memo is damaged; delete it (its work is then done again)"
             ) from error
+
+    def _advice(self, error: sqlite3.OperationalError) -> str:
+        name = error.sqlite_errorname
+        if name.startswith("SQLITE_FULL") or (name.startswith("SQLITE_IOERR") and self._disk_is_full()):
+            return "the disk is full: free some space and run again"
+        if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN")):
+            return "it cannot be written: set storage.root to a writable folder"
+        return "the memo cannot be used; it may be deleted, at the cost of doing its work again"
+
+    def _disk_is_full(self) -> bool:
+        # SQLite tells a full disk by its name only where it writes the file itself, not beside it.
+        return shutil.disk_usage(self._path.parent).free < _LEAST_SPACE
 
     def get_many(self, namespace: str, keys: Sequence[str]) -> dict[str, bytes]:
         """Return the values known for these keys; a missing key is absent from the result."""
@@ -70,6 +78,22 @@ class Memo:
     def get(self, namespace: str, key: str) -> bytes | None:
         """Return one value, or None where it is not known."""
         return self.get_many(namespace, [key]).get(key)
+
+    def has(self, key: str) -> bool:
+        """Return whether any namespace knows this key."""
+        with self._errors():
+            row = self._connection.execute("SELECT 1 FROM entries WHERE key = ? LIMIT 1", (key,)).fetchone()
+        return row is not None
+
+    def items(self, namespace_prefix: str = "") -> Iterator[tuple[str, str, bytes]]:
+        """Yield (namespace, key, value) of every entry of the namespaces with this prefix, one at a time."""
+        with self._errors():
+            found = self._connection.execute(
+                "SELECT namespace, key, value FROM entries WHERE substr(namespace, 1, ?) = ?",
+                (len(namespace_prefix), namespace_prefix),
+            )
+            for namespace, key, value in found:
+                yield namespace, key, zlib.decompress(value)
 
     def put_many(self, namespace: str, items: Iterable[tuple[str, bytes]]) -> None:
         """Remember values, in one transaction: all of them or none."""
@@ -94,17 +118,17 @@ class Memo:
 
         The freed pages are overwritten and the file is rewritten, so that nothing of them stays readable.
         """
-        gone = 0
         with self._errors():
-            for key in keys:
-                gone += self._connection.execute(
-                    "DELETE FROM entries WHERE key = ? AND substr(namespace, 1, ?) = ?",
-                    (key, len(namespace_prefix), namespace_prefix),
-                ).rowcount
-            if gone:
+            self._connection.execute("BEGIN IMMEDIATE")
+            gone = self._connection.executemany(
+                "DELETE FROM entries WHERE key = ? AND substr(namespace, 1, ?) = ?",
+                [(key, len(namespace_prefix), namespace_prefix) for key in keys],
+            ).rowcount
+            self._connection.execute("COMMIT")
+            if gone > 0:
                 self._connection.execute("VACUUM")
                 self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        return gone
+        return max(0, gone)
 
     def count(self, namespace_prefix: str = "") -> int:
         """Return how many entries the namespaces with this prefix hold."""

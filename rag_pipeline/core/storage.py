@@ -25,6 +25,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import socket
 import time
@@ -45,6 +46,7 @@ def storage_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        number = errno.ENOSPC if _is_short_write(error) else error.errno
         advice = {
             errno.ENOSPC: "the disk is full: free some space (`rag-pipeline prune` drops old builds) and run again",
             errno.EDQUOT: "the disk quota is used up: free some space and run again",
@@ -53,12 +55,17 @@ def storage_errors(path: Path) -> Iterator[None]:
             errno.EPERM: "permission denied: set storage.root to a folder this user may write",
             errno.ENOTDIR: "a part of the path is a file: set storage.root to a folder",
             errno.EEXIST: "a file stands where a folder is needed: set storage.root to a folder",
-        }.get(error.errno or 0)
+        }.get(number or 0)
         if advice is None:
             raise
         raise StorageError(
             f"{error.filename or path}: {advice}. Nothing that was published has changed."
         ) from error
+
+
+def _is_short_write(error: OSError) -> bool:
+    """Return whether NumPy wrote less of an array than there was, which it tells in words and without a number."""
+    return error.errno is None and re.search(r"\d+ requested and \d+ written", str(error)) is not None
 
 
 def sha256_bytes(data: bytes) -> str:
@@ -105,11 +112,13 @@ def fsync_file(path: Path) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Return the JSON value of a file; a damaged file is a `StorageError` that names it."""
+    """Return the JSON value of a file; a damaged file is a `StorageError` that names it and what to do."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise StorageError(f"{path}: not valid JSON ({error}); the storage root is damaged") from error
+        raise StorageError(
+            f"{path}: not valid JSON ({error}): the file is damaged; remove it and run `rag-pipeline index`"
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -125,6 +134,8 @@ class Handle:
     """Data version of each input this was made from."""
     info: Mapping[str, Any] = field(default_factory=dict)
     """Small facts about how it was made (models, versions), JSON-able."""
+    code_version: str = ""
+    """Version of the code and settings that made it, cumulative; '' where it was not made as an asset."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the handle as a JSON object."""
@@ -154,14 +165,16 @@ class Storage:
             root.mkdir(parents=True, exist_ok=True)
             if not storage._format_file.exists():
                 foreign = sorted(p.name for p in root.iterdir() if p.name not in _OWN_NAMES)
-                if foreign:
+                # Another run that makes the root just now has written its format file last.
+                if foreign and not storage._format_file.exists():
                     raise StorageError(
                         f"{root}: not a storage root, and not empty (holds {foreign[0]!r}): "
                         "set storage.root to an empty or new folder"
                     )
                 for name in ("tmp", "tables", "handles", "builds", "evaluations"):
                     (root / name).mkdir(exist_ok=True)
-                storage.write_json(storage._format_file, {"schema_version": STORAGE_SCHEMA_VERSION})
+                if not storage._format_file.exists():
+                    storage.write_json(storage._format_file, {"schema_version": STORAGE_SCHEMA_VERSION})
         storage.check_format()
         return storage
 
@@ -169,9 +182,10 @@ class Storage:
     def existing(cls, root: Path) -> Storage | None:
         """Return the storage at `root` for reading, or None where there is none yet."""
         storage = cls(root)
-        if not storage._format_file.exists():
-            return None
-        storage.check_format()
+        with storage_errors(root):
+            if not storage._format_file.exists():
+                return None
+            storage.check_format()
         return storage
 
     @property
@@ -180,7 +194,14 @@ class Storage:
 
     def check_format(self) -> None:
         """Raise `StorageError` where the root was written by code of another schema version."""
-        found = read_json(self._format_file).get("schema_version")
+        try:
+            found = read_json(self._format_file).get("schema_version")
+        except (StorageError, AttributeError) as error:
+            raise StorageError(
+                f"{self._format_file}: not valid JSON, so the release that wrote the storage root is not known: if "
+                f'it was this one, write {{"schema_version": {STORAGE_SCHEMA_VERSION}}} to the file; else set '
+                "storage.root to a new folder and index again"
+            ) from error
         if found != STORAGE_SCHEMA_VERSION:
             newer = isinstance(found, int) and found > STORAGE_SCHEMA_VERSION
             raise StorageError(
@@ -229,11 +250,19 @@ class Storage:
         self.write_bytes(path, (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode())
 
     def write_bytes(self, path: Path, data: bytes) -> None:
-        """Write a file atomically."""
-        temporary = self.temporary()
-        with storage_errors(path):
-            temporary.write_bytes(data)
-        self.commit(temporary, path)
+        """Write a file atomically. Needs no lock."""
+        for attempt in range(1, _SWEPT_AT_MOST + 1):
+            temporary = self.temporary()
+            with storage_errors(path):
+                temporary.write_bytes(data)
+            try:
+                self.commit(temporary, path)
+            except FileNotFoundError:
+                # A run that took the lock just now has emptied `tmp`.
+                if temporary.exists() or attempt == _SWEPT_AT_MOST:
+                    raise
+            else:
+                return
 
     def link_or_copy(self, source: Path, target: Path) -> None:
         """Share an immutable file by a hard link; copy it where the file system has none."""
@@ -260,6 +289,15 @@ class Storage:
         """Where the memo lies."""
         return self.root / "memo.sqlite"
 
+    def size(self) -> int:
+        """Return the bytes the root takes on disk; a file shared by hard links counts once."""
+        seen: dict[int, int] = {}
+        for path in self.root.rglob("*"):
+            with contextlib.suppress(FileNotFoundError):
+                stat = path.lstat()
+                seen[stat.st_ino] = stat.st_blocks * 512
+        return sum(seen.values())
+
     def write_handle(self, handle: Handle) -> None:
         """Remember the newest handle of an asset. Call it when the handle's files are whole."""
         self.write_json(self.root / "handles" / f"{handle.asset}.json", handle.to_json())
@@ -267,7 +305,14 @@ class Storage:
     def read_handle(self, asset: str) -> Handle | None:
         """Return the newest handle of an asset, or None where it was never made."""
         path = self.root / "handles" / f"{asset}.json"
-        return Handle.from_json(read_json(path)) if path.exists() else None
+        if not path.exists():
+            return None
+        try:
+            return Handle.from_json(read_json(path))
+        except TypeError as error:
+            raise StorageError(
+                f"{path}: not a handle ({error}): the file is damaged; remove it and run `rag-pipeline index`"
+            ) from error
 
     # -- the writer's lock --------------------------------------------------------------------------------
 
@@ -302,19 +347,19 @@ class Storage:
                     time.sleep(0.1)
             try:
                 self._clear_temporary()
-                self.write_json(
-                    self.root / "lock.json",
-                    {
-                        "holder": holder,
-                        "pid": os.getpid(),
-                        "host": socket.gethostname(),
-                        "since": now_rfc3339(),
-                    },
-                )
+                self._name_holder(holder)
                 yield
             finally:
+                self._clear_temporary()
                 (self.root / "lock.json").unlink(missing_ok=True)
                 fcntl.flock(file, fcntl.LOCK_UN)
+
+    def _name_holder(self, holder: str) -> None:
+        since = now_rfc3339()
+        value = {"holder": holder, "pid": os.getpid(), "host": socket.gethostname(), "since": since}
+        # Only a courtesy to who waits: on a full disk the lock must be had without it, or nothing could be pruned.
+        with contextlib.suppress(StorageError):
+            self.write_json(self.root / "lock.json", value)
 
     def lock_holder(self) -> str:
         """Return in words who holds the lock, as far as the holder said."""
@@ -334,6 +379,9 @@ class Storage:
             else:
                 path.unlink(missing_ok=True)
 
+
+# Runs that may take the lock one after the other while a small file is written beside them.
+_SWEPT_AT_MOST = 5
 
 _OWN_NAMES = frozenset(
     {"tmp", "tables", "handles", "builds", "evaluations", "lock", "lock.json", "weights.json", "memo.sqlite"}

@@ -6,6 +6,7 @@ left out, whatever the batches were. Two runs that give the same rows give the s
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rag_pipeline.core.errors import StorageError
 from rag_pipeline.core.schemas import TableSchema
 from rag_pipeline.core.storage import Storage, canonical_json, storage_errors
 
@@ -83,7 +85,9 @@ class TableWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None:
-            self._writer.close()
+            # What went wrong is on its way; that the rest cannot be written either would only hide it.
+            with contextlib.suppress(OSError):
+                self._writer.close()
             self._temporary.unlink(missing_ok=True)
             return
         self._flush()
@@ -97,16 +101,31 @@ class TableWriter:
         self._path = final
 
 
+@contextlib.contextmanager
+def _table_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise StorageError(f"{path} is missing: run `rag-pipeline index`, which writes it anew") from error
+    except (OSError, pa.ArrowInvalid) as error:
+        raise StorageError(
+            f"{path}: {error}: the table is damaged; remove it and run `rag-pipeline index`"
+        ) from error
+
+
 def read_rows(
     path: Path, columns: Sequence[str] | None = None, batch_rows: int = 256
 ) -> Iterator[dict[str, Any]]:
-    """Yield a Parquet table's rows as dictionaries, a batch in memory at a time."""
-    with pq.ParquetFile(path) as file:
+    """Yield a Parquet table's rows as dictionaries, a batch in memory at a time.
+
+    Raises `StorageError`, saying what to do, where the file is missing or damaged.
+    """
+    with _table_errors(path), pq.ParquetFile(path) as file:
         for batch in file.iter_batches(batch_size=batch_rows, columns=list(columns) if columns else None):
             yield from batch.to_pylist()
 
 
 def count_rows(path: Path) -> int:
-    """Return the number of rows a Parquet file holds, from its footer."""
-    with pq.ParquetFile(path) as file:
+    """Return the number of rows a Parquet file holds, from its footer; raises as `read_rows`."""
+    with _table_errors(path), pq.ParquetFile(path) as file:
         return int(file.metadata.num_rows)

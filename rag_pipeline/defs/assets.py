@@ -17,14 +17,13 @@ from rag_pipeline.core.schemas import (
     CANONICAL_DOCUMENTS,
     CHUNK_EMBEDDINGS,
     CHUNKS,
-    DOCUMENTS,
     EXTRACTED_DOCUMENTS,
     SOURCE_DOCUMENTS,
     TableSchema,
 )
 from rag_pipeline.core.storage import Handle
 from rag_pipeline.defs import presentation
-from rag_pipeline.defs.checks import build_check_specs, check_results
+from rag_pipeline.defs.checks import build_check_specs, check_results, refuse_failed_checks
 from rag_pipeline.defs.names import Names
 from rag_pipeline.evaluation.schemas import GROUND_TRUTH, RETRIEVAL_OUTCOMES
 from rag_pipeline.settings import Settings
@@ -189,7 +188,7 @@ def build_assets(settings: Settings, names: Names) -> list[dg.AssetsDefinition]:
             inputs=["canonical_documents", "chunks", "chunk_embeddings", "bm25_statistics"],
             group="5_index",
             kinds={"duckdb", "parquet"},
-            table=DOCUMENTS,
+            table=CHUNKS,
             description="One complete, immutable build: Parquet tables, vectors, a DuckDB file with real tables, "
             "a stamp of every model and extractor that made it, and a manifest. Its id is the hash of its content.",
         )
@@ -259,7 +258,7 @@ def build_assets(settings: Settings, names: Names) -> list[dg.AssetsDefinition]:
             inputs=["candidate_index", "retrieval_evaluation"],
             group="7_published",
             kinds={"duckdb"},
-            table=DOCUMENTS,
+            table=CHUNKS,
             description="The build that readers get. Published only with a passing receipt of exactly this build's "
             "files, also when it is materialised alone; switched atomically, earlier builds kept for rollback.",
         )
@@ -268,6 +267,9 @@ def build_assets(settings: Settings, names: Names) -> list[dg.AssetsDefinition]:
         context: dg.AssetExecutionContext, candidate_index: Handle, retrieval_evaluation: Handle
     ) -> Result:
         began = time.monotonic()
+        refuse_failed_checks(
+            context.instance, names.key("retrieval_evaluation"), retrieval_evaluation.data_version
+        )
         step = steps.published_index(session(context), candidate_index, retrieval_evaluation)
         return _result(step, began, presentation.publication_metadata(session(context), step))
 

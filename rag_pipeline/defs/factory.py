@@ -31,7 +31,9 @@ def build_definitions(settings: Settings, prefix: Sequence[str] = ()) -> dg.Defi
         sensors=build_sensors(settings, jobs, names),
         resources={
             names.session: build_session_resource(settings),
-            names.handles: dg.IOManagerDefinition.hardcoded_io_manager(HandleIOManager(settings)),
+            names.handles: dg.IOManagerDefinition.hardcoded_io_manager(
+                HandleIOManager(settings), description="The newest handle of each asset, in the storage root."
+            ),
         },
         loggers={"console": plain_console_logger},
         # One process a run: the encoder is loaded once, and the storage root is held from start to end.

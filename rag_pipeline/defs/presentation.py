@@ -25,6 +25,9 @@ from rag_pipeline.steps import Session, Step
 Metadata = Mapping[str, Any]
 
 _MAX_ROWS = 50
+_MAX_CELL = 200
+_MAX_QUOTE = 1_000
+_MAX_TEXT = 20_000
 _EXAMPLES = 3
 _TAG = re.compile(r"[^A-Za-z0-9_.-]+")
 
@@ -78,19 +81,30 @@ def asset_tags(name: str, settings: Settings) -> dict[str, str]:
 
 def _tag(value: str) -> str:
     """Return a value that Dagster takes as a tag: few characters, 63 at most."""
-    return _TAG.sub("_", value.rsplit("/", 1)[-1]).strip("_.-")[:63].strip("_.-")
+    return _TAG.sub("_", value.rstrip("/").rsplit("/", 1)[-1]).strip("_.-")[:63].strip("_.-")
 
 
 def _md(text: str) -> dg.MetadataValue:
+    if len(text) > _MAX_TEXT:
+        # Whole lines, so that a table stays one.
+        end = text.rfind("\n", 0, _MAX_TEXT)
+        kept = text[: end if end > 0 else _MAX_TEXT]
+        text = f"{kept}\n\n... and {len(text) - len(kept):,} more characters."
     return dg.MetadataValue.md(text)
 
 
 def _image(svg: bytes, alt: str) -> dg.MetadataValue:
-    return _md(f"![{alt}](data:image/svg+xml;base64,{base64.b64encode(svg).decode()})")
+    return dg.MetadataValue.md(f"![{alt}](data:image/svg+xml;base64,{base64.b64encode(svg).decode()})")
+
+
+def _short(value: object, most: int = _MAX_CELL) -> str:
+    """Return the value's text, cut where it is long: a title or a name may be as long as a document."""
+    text = str(value)
+    return text if len(text) <= most else f"{text[:most].rstrip()} ... ({len(text):,} characters)"
 
 
 def _limited(rows: Iterable[Sequence[object]], header: Sequence[str], total: int) -> str:
-    shown = list(itertools.islice(rows, _MAX_ROWS))
+    shown = [[_short(cell) for cell in row] for row in itertools.islice(rows, _MAX_ROWS)]
     more = f"\n\n... and {total - len(shown):,} more." if total > len(shown) else ""
     return tables.markdown_table(header, shown) + more if shown else "none"
 
@@ -222,7 +236,10 @@ def chunk_metadata(session: Session, step: Step) -> Metadata:
 def _example(row: Mapping[str, Any]) -> str:
     header = row["text"][: row["header_length"]].strip()
     lead = row["text"][row["header_length"] : len(row["text"]) - len(row["content"])]
-    parts = [f"**{row['document_id']}** `[{row['start']}, {row['end']})`", f"header: `{header or 'none'}`"]
+    parts = [
+        f"**{_short(row['document_id'])}** `[{row['start']}, {row['end']})`",
+        f"header: `{_short(header) or 'none'}`",
+    ]
     if lead.strip():
         parts.append(f"overlap: {_quoted(lead)}")
     parts.append(f"content:\n\n{_quoted(row['content'])}")
@@ -230,7 +247,7 @@ def _example(row: Mapping[str, Any]) -> str:
 
 
 def _quoted(text: str) -> str:
-    return "\n".join(f"> {line}" for line in text.strip().splitlines())
+    return "\n".join(f"> {line}" for line in _short(text.strip(), _MAX_QUOTE).splitlines())
 
 
 def embedding_metadata(session: Session, step: Step, seconds: float) -> Metadata:
@@ -302,6 +319,9 @@ def evaluation_metadata(assessment: Assessment) -> Metadata:
     evaluation, decision = assessment.evaluation, assessment.decision
     served = evaluation.served.mode
     metadata: dict[str, Any] = {
+        # The table holds a row for each query and retriever.
+        "dagster/row_count": len(evaluation.outcomes),
+        "queries": evaluation.queries,
         "build": evaluation.build,
         "gate": "passed" if decision.passed else "blocked: " + ", ".join(r.title for r in decision.blocking),
         "scored": evaluation.scored,
@@ -339,7 +359,10 @@ def evaluation_metadata(assessment: Assessment) -> Metadata:
 def _comparison(assessment: Assessment) -> str:
     if assessment.published_build == assessment.evaluation.build:
         return f"The published build is this build ({assessment.published_build})."
-    return tables.comparison_in_words(assessment.evaluation, assessment.baseline, k=8)
+    rules = assessment.receipt.rules
+    return tables.comparison_in_words(
+        assessment.evaluation, assessment.baseline, k=rules["comparison_k"], alpha=rules["alpha"]
+    )
 
 
 def publication_metadata(session: Session, step: Step) -> Metadata:

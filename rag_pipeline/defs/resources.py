@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import dagster as dg
@@ -10,7 +12,7 @@ import dagster as dg
 from rag_pipeline.core.errors import RagPipelineError
 from rag_pipeline.core.storage import Handle, Storage
 from rag_pipeline.settings import Settings
-from rag_pipeline.steps import Session, open_session
+from rag_pipeline.steps import Session, code_versions, open_session
 
 
 def build_session_resource(settings: Settings) -> dg.ResourceDefinition:
@@ -40,11 +42,16 @@ class HandleIOManager(dg.IOManager):
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
+    @cached_property
+    def _versions(self) -> Mapping[str, str]:
+        return code_versions(self._settings)
+
     def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
         """Write the handle of a materialised asset."""
         if not isinstance(obj, Handle):
             raise RagPipelineError(f"asset {context.asset_key.to_user_string()} returned no handle: {obj!r}")
-        Storage.create(self._settings.storage_root).write_handle(obj)
+        handle = replace(obj, code_version=self._versions[obj.asset])
+        Storage.create(self._settings.storage_root).write_handle(handle)
 
     def load_input(self, context: dg.InputContext) -> Handle:
         """Return the newest handle of an asset above."""

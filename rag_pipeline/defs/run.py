@@ -11,11 +11,13 @@ from typing import Any
 
 import dagster as dg
 
+from rag_pipeline.core import errors
 from rag_pipeline.core.storage import storage_errors
 from rag_pipeline.defs.factory import build_definitions
 from rag_pipeline.defs.names import Names
 from rag_pipeline.settings import Settings
 
+_OURS = {name for name, value in vars(errors).items() if isinstance(value, type)}
 TEMPLATES = Path(__file__).resolve().parent.parent / "templates"
 
 
@@ -80,16 +82,19 @@ def run_job(settings: Settings, *, retry_failed: bool = False, instance: dg.Dags
         elif kind == "ASSET_MATERIALIZATION" and event.asset_key is not None:
             materialised.append(event.asset_key.path[-1])
         if error is None and kind in ("STEP_FAILURE", "PIPELINE_FAILURE", "RUN_FAILURE"):
-            error, error_class = _innermost(event.event_specific_data)
+            error, error_class = _cause(event.event_specific_data)
     return JobOutcome(result.run_id, result.success, tuple(materialised), seconds, error, error_class)
 
 
-def _innermost(data: Any) -> tuple[str | None, str | None]:
-    """Return message and class of the error at the bottom of a chain of causes: the one we raised."""
+def _cause(data: Any) -> tuple[str | None, str | None]:
+    """Return message and class of the error that tells what to do, from Dagster's chain of causes.
+
+    That is the first one which this package raised on purpose, whatever caused it in turn; else the innermost.
+    """
     found = getattr(data, "error", None)
     if found is None:
         return None, None
-    while found.cause is not None:
+    while found.cause is not None and found.cls_name not in _OURS:
         found = found.cause
     message = found.message.strip()
     name = found.cls_name or ""

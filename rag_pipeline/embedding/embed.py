@@ -14,7 +14,7 @@ from rag_pipeline.core.memo import Memo
 from rag_pipeline.core.schemas import CHUNK_EMBEDDINGS
 from rag_pipeline.core.storage import Storage, sha256_text, storage_errors, version_of
 from rag_pipeline.core.tables import TableWriter, count_rows, read_rows
-from rag_pipeline.embedding.encoder import EMBEDDING_VERSION, Encoder, Pieces, Vectors
+from rag_pipeline.embedding.encoder import EMBEDDING_VERSION, Encoder, Pieces, Vectors, check_vectors
 from rag_pipeline.embedding.fingerprint import Fingerprint
 
 BATCH = 128
@@ -55,13 +55,15 @@ def remembered_vectors(
 ) -> tuple[dict[str, tuple[int, int, Vectors]], int]:
     """Return (pieces, covered, vector) by sha256 of the text, and how many texts were encoded to get there.
 
-    `texts` maps sha256 to text. Texts are encoded longest first, so that a batch pads little.
+    `texts` maps sha256 to text. Texts are encoded longest first, so that a batch pads little. Raises
+    `DamagedBuildError`, and remembers nothing, where the encoder gives a vector that is not of unit length.
     """
     namespace = memo_namespace(encoder.fingerprint)
     known = {k: _unpack(v) for k, v in memo.get_many(namespace, list(texts)).items()}
     missing = sorted((k for k in texts if k not in known), key=lambda k: (-len(texts[k]), k))
     if missing:
         vectors = encoder.encode([texts[k] for k in missing])
+        check_vectors(vectors, encoder.fingerprint)
         pieces = encoder.pieces([texts[k] for k in missing])
         new = {k: (p.count, p.covered, v) for k, p, v in zip(missing, pieces, vectors, strict=True)}
         memo.put_many(namespace, ((k, _pack(*v)) for k, v in new.items()))

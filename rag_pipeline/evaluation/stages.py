@@ -17,7 +17,7 @@ from rag_pipeline.core.tables import TableWriter, read_rows
 from rag_pipeline.evaluation.config import EvaluationConfig, GateConfig
 from rag_pipeline.evaluation.gates import DocumentCounts, GateContext, GateDecision, decide_gates
 from rag_pipeline.evaluation.ground_truth import GroundTruth, check_ground_truth
-from rag_pipeline.evaluation.protocols import RankedIndex, Serving
+from rag_pipeline.evaluation.protocols import RankedIndex, Serving, SourceText
 from rag_pipeline.evaluation.questions import OutOfDomainQuery, load_out_of_domain, load_questions
 from rag_pipeline.evaluation.result import Evaluation
 from rag_pipeline.evaluation.run import evaluate
@@ -69,7 +69,7 @@ def check_questions(
     """
     questions = load_questions(config.questions) if config.questions else []
     strangers = load_out_of_domain(config.out_of_domain) if config.out_of_domain else []
-    truths = check_ground_truth(questions, _documents(canonical, extracted)) if questions else []
+    truths = check_ground_truth(questions, stored_documents(canonical, extracted)) if questions else []
     with TableWriter(storage, GROUND_TRUTH) as writer:
         writer.write(ground_truth_table(truths).to_pylist())
     version = version_of(writer.data_version, [asdict(s) for s in strangers])
@@ -88,13 +88,21 @@ def read_ground_truth(table: Path) -> list[GroundTruth]:
     return ground_truth_from_table(pq.read_table(table))
 
 
-def _documents(canonical: Path, extracted: Path) -> Iterator[_StoredDocument]:
+def stored_documents(canonical: Path, extracted: Path) -> Iterator[SourceText]:
+    """Yield every document of the two tables to check questions against, one at a time."""
     texts = read_rows(canonical, columns=("document_id", "text", "state", "sha256"), batch_rows=16)
     raws = read_rows(extracted, columns=("document_id", "raw_text"), batch_rows=16)
     for text, raw in zip(texts, raws, strict=True):
         yield _StoredDocument(
             text["document_id"], text["text"], raw["raw_text"], text["state"], text["sha256"]
         )
+
+
+def build_documents(build: Build) -> Iterator[SourceText]:
+    """Yield a build's documents to check questions against; a build keeps canonical texts, no raw ones."""
+    columns = ("document_id", "text", "state", "sha256")
+    for row in read_rows(build.table(DOCUMENTS.name), columns=columns, batch_rows=16):
+        yield _StoredDocument(row["document_id"], row["text"], None, row["state"], row["sha256"])
 
 
 @dataclass(frozen=True)
@@ -112,9 +120,16 @@ class Assessment:
     """False where exactly this was found before and is what is published."""
 
 
-def serving_values(mode: str, k: int, threshold: float, reranker: str) -> dict[str, Any]:
-    """Return what readers are served with, as receipts and the publication carry it."""
-    return {"mode": mode, "k": k, "threshold": threshold, "reranker": reranker if mode == "reranked" else ""}
+def serving_values(
+    mode: str, k: int, threshold: float, reranker: str = "", reranker_fingerprint: str = ""
+) -> dict[str, Any]:
+    """Return what readers are served with, as receipts and the publication carry it.
+
+    A cross-encoder is named, with the fingerprint of its files, only where the served mode uses it.
+    """
+    used = mode == "reranked"
+    values = {"mode": mode, "k": k, "threshold": threshold, "reranker": reranker if used else ""}
+    return {**values, "reranker_fingerprint": reranker_fingerprint} if used else values
 
 
 def gate_rules(config: GateConfig) -> dict[str, Any]:
@@ -162,7 +177,7 @@ def assess_build(
     version = version_of(facts, decision.passed)
     if now is not None and now.build == build.id:
         receipt = read_receipt(storage, now.build, now.evaluation)
-        if receipt is not None and receipt.passed and decision.passed and receipt.facts == facts:
+        if receipt is not None and _stands(storage, build, receipt, facts) and decision.passed:
             return Assessment(
                 evaluation, decision, receipt, documents, baseline, now.build, version, new=False
             )
@@ -189,6 +204,18 @@ def assess_build(
     return Assessment(evaluation, decision, receipt, documents, baseline, published_build, version, new=True)
 
 
+def _stands(storage: Storage, build: Build, receipt: Receipt, facts: str) -> bool:
+    """Return whether a receipt says the same of exactly these files, and its evaluation is still there."""
+    report = evaluation_folder(storage, receipt.build, receipt.evaluation) / "evaluation.json"
+    return (
+        receipt.passed
+        and receipt.facts == facts
+        and receipt.manifest_sha256 == build.manifest_sha256
+        and report.is_file()
+        and sha256_file(report) == receipt.evaluation_sha256
+    )
+
+
 def load_report(storage: Storage, build_id: str, evaluation_id: str) -> dict[str, Any] | None:
     """Return the report of an evaluation as `evaluate --json` prints it, or None where there is none."""
     path = evaluation_folder(storage, build_id, evaluation_id) / "evaluation.json"
@@ -208,11 +235,12 @@ def load_evaluation(storage: Storage, build_id: str, evaluation_id: str) -> Eval
 def _document_counts(storage: Storage, build: Build, published_build: str | None) -> DocumentCounts:
     """Count documents by state, and those of the published build that this one no longer has.
 
-    A document that moved (its bytes are indexed under another id) has not vanished.
+    A document that moved (its bytes are indexed under another id) has not vanished, nor has one that failed: it is
+    still there, and failing has a gate of its own.
     """
     columns = ("document_id", "state", "sha256")
     rows = list(read_rows(build.table(DOCUMENTS.name), columns=columns))
-    indexed = {r["document_id"] for r in rows if r["state"] == "indexed"}
+    present = {r["document_id"] for r in rows if r["state"] in ("indexed", "failed")}
     contents = {r["sha256"] for r in rows if r["state"] == "indexed"}
     before = []
     # A published build that was deleted by hand has nothing left to compare with; indexing again repairs it.
@@ -220,7 +248,7 @@ def _document_counts(storage: Storage, build: Build, published_build: str | None
     if old.is_file():
         before = [r for r in read_rows(old, columns=columns) if r["state"] == "indexed"]
     vanished = sorted(
-        r["document_id"] for r in before if r["document_id"] not in indexed and r["sha256"] not in contents
+        r["document_id"] for r in before if r["document_id"] not in present and r["sha256"] not in contents
     )
     states = [r["state"] for r in rows]
     return DocumentCounts(
@@ -245,10 +273,12 @@ __all__ = [
     "Assessment",
     "CheckedQuestions",
     "assess_build",
+    "build_documents",
     "check_questions",
     "gate_rules",
     "load_evaluation",
     "load_report",
     "read_ground_truth",
     "serving_values",
+    "stored_documents",
 ]

@@ -8,9 +8,13 @@ without its time. The same content is the same build, however often it is made.
 
 from __future__ import annotations
 
+import errno
+import filecmp
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +25,12 @@ import pyarrow as pa
 from rag_pipeline.chunking import sections
 from rag_pipeline.core.arrays import open_array
 from rag_pipeline.core.clock import now_rfc3339
-from rag_pipeline.core.errors import DamagedBuildError, InconsistentInputsError, IndexNotFoundError
+from rag_pipeline.core.errors import (
+    DamagedBuildError,
+    InconsistentInputsError,
+    IndexNotFoundError,
+    StorageError,
+)
 from rag_pipeline.core.schemas import (
     BM25_LENGTHS,
     BM25_POSTINGS,
@@ -31,6 +40,8 @@ from rag_pipeline.core.schemas import (
     DOCUMENTS,
     SECTIONS,
     STORAGE_SCHEMA_VERSION,
+    TableSchema,
+    describe,
 )
 from rag_pipeline.core.storage import Handle, Storage, read_json, sha256_file, storage_errors, version_of
 from rag_pipeline.core.tables import TableWriter, count_rows, read_rows
@@ -46,6 +57,8 @@ POSTING_ROWS = "posting_rows.npy"
 POSTING_FREQUENCIES = "posting_frequencies.npy"
 LENGTHS = "lengths.npy"
 TIE_RANKS = "tie_ranks.npy"
+
+_REPAIR = "index again, which makes it anew, or roll back"
 
 # Parts of the stamp that say when and where, not what.
 _OUTSIDE_HASH = frozenset({"build", "created_at", "model_location"})
@@ -74,16 +87,12 @@ class Build:
     @property
     def stamp(self) -> dict[str, Any]:
         """What made the build: models, versions, settings and counts."""
-        value = read_json(self.folder / STAMP)
-        assert isinstance(value, dict)
-        return value
+        return self._read(STAMP)
 
     @property
     def manifest(self) -> dict[str, Any]:
         """The build's files with sizes and hashes, and its tables' row hashes."""
-        value = read_json(self.folder / MANIFEST)
-        assert isinstance(value, dict)
-        return value
+        return self._read(MANIFEST)
 
     @property
     def manifest_sha256(self) -> str:
@@ -94,27 +103,45 @@ class Build:
         """Return the Parquet file of a table."""
         return self.folder / f"{name}.parquet"
 
+    def _read(self, name: str) -> dict[str, Any]:
+        try:
+            value = read_json(self.folder / name)
+        except FileNotFoundError as error:
+            raise DamagedBuildError(f"build {self.id}: {name} is missing: {_REPAIR}") from error
+        except StorageError as error:
+            raise DamagedBuildError(
+                f"build {self.id}: {self.folder / name}: not valid JSON ({error.__cause__}): {_REPAIR}"
+            ) from error
+        assert isinstance(value, dict)
+        return value
+
 
 def find_build(storage: Storage, build_id: str) -> Build:
     """Return a build by its id or an unambiguous start of it; raises `IndexNotFoundError`."""
-    folder = storage.root / "builds"
-    matches = sorted(p for p in folder.glob(f"{build_id}*") if (p / MANIFEST).is_file()) if build_id else []
-    exact = [p for p in matches if p.name == build_id]
+    builds = list_builds(storage)
+    matches = [b for b in builds if build_id and b.id.startswith(build_id)]
+    exact = [b for b in matches if b.id == build_id]
     if len(exact or matches) != 1:
-        known = ", ".join(b.id for b in list_builds(storage)) or "none"
+        known = ", ".join(b.id for b in builds) or "none"
         what = "is ambiguous" if matches else "does not exist"
         raise IndexNotFoundError(f"build {build_id!r} {what} in {storage.root}: there are {known}")
-    found = (exact or matches)[0]
-    return Build(found.name, found)
+    return (exact or matches)[0]
 
 
 def list_builds(storage: Storage) -> list[Build]:
-    """Return every build on disk, newest first."""
+    """Return every build on disk, newest first; a build that has lost its stamp comes last."""
     folder = storage.root / "builds"
     if not folder.is_dir():
         return []
     builds = [Build(p.name, p) for p in folder.iterdir() if (p / MANIFEST).is_file()]
-    return sorted(builds, key=lambda b: (str(b.stamp["created_at"]), b.id), reverse=True)
+    return sorted(builds, key=lambda b: (_created_at(b), b.id), reverse=True)
+
+
+def _created_at(build: Build) -> str:
+    try:
+        return str(build.stamp["created_at"])
+    except DamagedBuildError:
+        return ""
 
 
 @dataclass(frozen=True)
@@ -164,7 +191,10 @@ def make_build(
     with storage_errors(folder):
         folder.mkdir()
     for name, (asset, role) in _SHARED.items():
-        storage.link_or_copy(storage.path(handles[asset].files[role]), folder / name)
+        source = storage.path(handles[asset].files[role])
+        if not source.is_file():
+            raise StorageError(f"{source} is missing: materialise {asset} again (`rag-pipeline index` does)")
+        storage.link_or_copy(source, folder / name)
     created_at = now_rfc3339()
     counts = _count_chunks(folder)
     stamp = _stamp(inputs, pipeline_version)
@@ -190,32 +220,66 @@ def make_build(
         "model_location": inputs.embeddings.info["model_location"],
         **stamp,
     }
-    final = storage.root / "builds" / build_id
-    if (final / MANIFEST).is_file():
+    build = Build(build_id, storage.root / "builds" / build_id)
+    if _is_sound(build):
         shutil.rmtree(folder)
-        return Build(build_id, final), False
+        return build, False
     say("writing the DuckDB file")
     write_duckdb(folder, stamp)
     _check_counts(folder, stamp)
     with storage_errors(folder):
         (folder / STAMP).write_text(json.dumps(stamp, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        manifest = {
-            "build": build_id,
-            "schema_version": STORAGE_SCHEMA_VERSION,
-            "rows": rows,
-            "files": {
-                p.name: {"size": p.stat().st_size, "sha256": sha256_file(p)} for p in sorted(folder.iterdir())
-            },
+        files = {
+            p.name: {"size": p.stat().st_size, "sha256": sha256_file(p)} for p in sorted(folder.iterdir())
         }
+        _share_with_earlier(storage, folder, files)
+        manifest = {"build": build_id, "schema_version": STORAGE_SCHEMA_VERSION, "rows": rows, "files": files}
         (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
-    storage.commit_directory(folder, final)
-    return Build(build_id, final), True
+        # Receipts of this id are of files that are no more: the build was damaged, or taken away by hand.
+        shutil.rmtree(storage.root / "evaluations" / build_id, ignore_errors=True)
+        if build.folder.exists():
+            # Damaged, or it would have been returned above. Readers that have it open go on reading it.
+            build.folder.rename(storage.temporary("-damaged"))
+    storage.commit_directory(folder, build.folder)
+    return build, True
 
 
-def verify_build(build: Build) -> None:
-    """Raise `DamagedBuildError` unless every file is the one the manifest names and the id is their hash."""
-    manifest = build.manifest
-    stamp = build.stamp
+def _is_sound(build: Build) -> bool:
+    """Return whether the build is there already, whole; a damaged one is to be made again."""
+    if not (build.folder / MANIFEST).is_file():
+        return False
+    try:
+        verify_build(build)
+    except DamagedBuildError:
+        return False
+    return True
+
+
+def _share_with_earlier(storage: Storage, folder: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
+    """Replace files that an earlier build has byte for byte by hard links to that build's.
+
+    Links to the steps' tables are not enough: those are written, and removed, as runs come and go.
+    """
+    own = set(files)
+    for earlier in list_builds(storage):
+        for name in sorted(own):
+            mine, other = folder / name, earlier.folder / name
+            if not other.is_file() or other.stat().st_size != files[name]["size"]:
+                continue
+            if mine.samefile(other):
+                own.discard(name)
+            elif filecmp.cmp(mine, other, shallow=False):
+                mine.unlink()
+                storage.link_or_copy(other, mine)
+                own.discard(name)
+
+
+def check_build(build: Build) -> None:
+    """Raise `DamagedBuildError` unless every file is there in its size and the id is the hash of the stamp.
+
+    Quick, whatever the build's size: for opening. `verify_build` reads every byte.
+    """
+    manifest, stamp = build.manifest, build.stamp
     if manifest.get("schema_version") != STORAGE_SCHEMA_VERSION:
         raise DamagedBuildError(
             f"build {build.id}: schema version {manifest.get('schema_version')}, this release reads "
@@ -224,14 +288,22 @@ def verify_build(build: Build) -> None:
     hashed = {k: v for k, v in stamp.items() if k not in _OUTSIDE_HASH}
     if not manifest["build"] == stamp.get("build") == build.id == version_of(manifest["rows"], hashed):
         raise DamagedBuildError(
-            f"build {build.id}: its id is not the hash of its tables and stamp: index again"
+            f"build {build.id}: its id is not the hash of its tables and stamp: {_REPAIR}"
         )
     for name, expected in manifest["files"].items():
         path = build.folder / name
         if not path.is_file():
-            raise DamagedBuildError(f"build {build.id}: {name} is missing: index again or roll back")
-        if path.stat().st_size != expected["size"] or sha256_file(path) != expected["sha256"]:
-            raise DamagedBuildError(f"build {build.id}: {name} was changed after it was built: index again")
+            raise DamagedBuildError(f"build {build.id}: {name} is missing: {_REPAIR}")
+        if path.stat().st_size != expected["size"]:
+            raise DamagedBuildError(f"build {build.id}: {name} was changed after it was built: {_REPAIR}")
+
+
+def verify_build(build: Build) -> None:
+    """Raise `DamagedBuildError` unless every file is the one the manifest names and the id is their hash."""
+    check_build(build)
+    for name, expected in build.manifest["files"].items():
+        if sha256_file(build.folder / name) != expected["sha256"]:
+            raise DamagedBuildError(f"build {build.id}: {name} was changed after it was built: {_REPAIR}")
 
 
 def _stamp(inputs: BuildInputs, pipeline_version: str) -> dict[str, Any]:
@@ -314,51 +386,80 @@ def _write_tie_ranks(folder: Path) -> None:
         np.save(file, ranks)
 
 
+_COPIED = (DOCUMENTS, SECTIONS, CHUNKS, BM25_TERMS, BM25_POSTINGS, BM25_LENGTHS)
+
+
+def _descriptions(table: TableSchema) -> dict[str, str]:
+    return {column.name: describe(column) for column in table.schema}
+
+
 def write_duckdb(folder: Path, stamp: Mapping[str, Any]) -> None:
     """Write the build's DuckDB file: real tables, so that it opens from anywhere, without the Parquet files."""
     import duckdb
 
     path = folder / DUCKDB
-    with storage_errors(path), duckdb.connect(str(path)) as connection:
-        try:
-            for table in (DOCUMENTS, SECTIONS, CHUNKS, BM25_TERMS, BM25_POSTINGS, BM25_LENGTHS):
-                # Chunks get the row number that vectors and postings speak in.
-                columns = "file_row_number AS row, * EXCLUDE (file_row_number)" if table is CHUNKS else "*"
-                option = ", file_row_number = true" if table is CHUNKS else ""
-                connection.execute(
-                    f'CREATE TABLE "{table.name}" AS SELECT {columns} FROM read_parquet(?{option})',
-                    [str(folder / f"{table.name}.parquet")],
-                )
-            dimensions = int(stamp["embedding"]["dimensions"])
-            reader = pa.RecordBatchReader.from_batches(
-                _embedding_schema(dimensions), _embedding_batches(folder, dimensions)
-            )
-            connection.register("embedding_rows", reader)
+    with storage_errors(path), _duckdb_errors(path), duckdb.connect(str(path)) as connection:
+        for table in _COPIED:
+            # Chunks get the row number that vectors and postings speak in.
+            columns = "file_row_number AS row, * EXCLUDE (file_row_number)" if table is CHUNKS else "*"
+            option = ", file_row_number = true" if table is CHUNKS else ""
             connection.execute(
-                f"CREATE TABLE embeddings AS SELECT row, chunk_id, text_sha256, pieces, header_pieces, covered, "
-                f"vector::FLOAT[{dimensions}] AS vector FROM embedding_rows"
+                f'CREATE TABLE "{table.name}" AS SELECT {columns} FROM read_parquet(?{option})',
+                [str(folder / f"{table.name}.parquet")],
             )
-            connection.unregister("embedding_rows")
-            connection.execute("CREATE TABLE stamp (key VARCHAR, value VARCHAR)")
-            connection.executemany(
-                "INSERT INTO stamp VALUES (?, ?)", [(k, _plain(v)) for k, v in flatten(stamp)]
-            )
-            for table in (DOCUMENTS, SECTIONS, CHUNKS, BM25_TERMS, BM25_POSTINGS, BM25_LENGTHS):
-                _comment(connection, table.name, table.description)
-                for column in table.schema:
-                    text = (column.metadata or {}).get(b"description", b"").decode()
-                    connection.execute(
-                        f'COMMENT ON COLUMN "{table.name}"."{column.name}" IS {_literal(text)}'
-                    )
-            _comment(connection, "embeddings", "one chunk's vector and its word pieces")
-            _comment(connection, "stamp", "what made this build, by dotted key")
-            connection.execute("CHECKPOINT")
-        except duckdb.IOException as error:
-            raise OSError(28 if "space" in str(error).lower() else 5, str(error), str(path)) from error
+        dimensions = int(stamp["embedding"]["dimensions"])
+        reader = pa.RecordBatchReader.from_batches(
+            _embedding_schema(dimensions), _embedding_batches(folder, dimensions)
+        )
+        connection.register("embedding_rows", reader)
+        connection.execute(
+            f"CREATE TABLE embeddings AS SELECT row, chunk_id, text_sha256, pieces, header_pieces, covered, "
+            f"vector::FLOAT[{dimensions}] AS vector FROM embedding_rows"
+        )
+        connection.unregister("embedding_rows")
+        connection.execute("CREATE TABLE stamp (key VARCHAR, value VARCHAR)")
+        connection.executemany("INSERT INTO stamp VALUES (?, ?)", [(k, _plain(v)) for k, v in flatten(stamp)])
+        _describe(connection)
+        connection.execute("CHECKPOINT")
 
 
-def _comment(connection: Any, table: str, text: str) -> None:
-    connection.execute(f'COMMENT ON TABLE "{table}" IS {_literal(text)}')
+@contextmanager
+def _duckdb_errors(path: Path) -> Iterator[None]:
+    """Give DuckDB's errors the number of the system's, whose words are all that DuckDB passes on."""
+    import duckdb
+
+    try:
+        yield
+    except duckdb.Error as error:
+        known = (n for n in (errno.ENOSPC, errno.EDQUOT, errno.EROFS) if os.strerror(n) in str(error))
+        number = next(known, None)
+        if number is None:
+            raise
+        raise OSError(number, str(error), str(path)) from error
+
+
+_ROW = "row of the vector array and of the postings"
+_PLAIN_TABLES = {
+    "embeddings": (
+        "one chunk's vector and its word pieces",
+        {"vector": "vector of unit length", **_descriptions(CHUNK_EMBEDDINGS)},
+    ),
+    "stamp": (
+        "what made this build",
+        {"key": "dotted key", "value": "its value; lists and numbers as JSON"},
+    ),
+}
+
+
+def _describe(connection: Any) -> None:
+    """Comment every table and column, so that the file explains itself to whoever opens it."""
+    tables = {t.name: (t.description, {"row": _ROW, **_descriptions(t)}) for t in _COPIED} | _PLAIN_TABLES
+    connection.begin()  # one transaction: a comment of its own would be flushed to disk a hundred times
+    for table, (description, columns) in tables.items():
+        connection.execute(f'COMMENT ON TABLE "{table}" IS {_literal(description)}')
+        for (column,) in connection.execute(f"SELECT name FROM pragma_table_info('{table}')").fetchall():
+            connection.execute(f'COMMENT ON COLUMN "{table}"."{column}" IS {_literal(columns[column])}')
+    connection.commit()
 
 
 def _literal(text: str) -> str:
@@ -415,26 +516,63 @@ def _check_counts(folder: Path, stamp: Mapping[str, Any]) -> None:
 
 
 def count_problems(folder: Path, stamp: Mapping[str, Any]) -> list[str]:
-    """Return in words where the stamp, the Parquet tables, the vectors and the DuckDB file disagree in number."""
+    """Return in words where the stamp, the Parquet tables, the arrays and the DuckDB file disagree in number."""
     import duckdb
 
-    chunks = count_rows(folder / f"{CHUNKS.name}.parquet")
     with duckdb.connect(str(folder / DUCKDB), read_only=True) as connection:
 
-        def count(table: str) -> int:
+        def stored(table: str) -> int:
             row = connection.execute(f'SELECT count(*) FROM "{table}"').fetchone()
             return int(row[0]) if row else 0
 
-        found = {
-            "chunks in the stamp": int(stamp["chunks"]),
-            "rows of vectors": int(open_array(folder / VECTORS).shape[0]),
-            "rows of chunk_embeddings": count_rows(folder / f"{CHUNK_EMBEDDINGS.name}.parquet"),
-            "rows of lengths": count_rows(folder / f"{BM25_LENGTHS.name}.parquet"),
-            "chunks in DuckDB": count("chunks"),
-            "embeddings in DuckDB": count("embeddings"),
+        def rows(table: TableSchema) -> int:
+            return count_rows(folder / f"{table.name}.parquet")
+
+        def length(array: str) -> int:
+            return int(open_array(folder / array).shape[0])
+
+        # What is counted -> how often, by place; the first place is the Parquet table.
+        counted = {
+            "chunks": {
+                "chunks": rows(CHUNKS),
+                "the stamp": int(stamp["chunks"]),
+                "chunk_embeddings": rows(CHUNK_EMBEDDINGS),
+                "lengths": rows(BM25_LENGTHS),
+                VECTORS: length(VECTORS),
+                LENGTHS: length(LENGTHS),
+                TIE_RANKS: length(TIE_RANKS),
+                "DuckDB's chunks": stored("chunks"),
+                "DuckDB's embeddings": stored("embeddings"),
+                "DuckDB's lengths": stored("lengths"),
+            },
+            "postings": {
+                "postings": rows(BM25_POSTINGS),
+                POSTING_ROWS: length(POSTING_ROWS),
+                POSTING_FREQUENCIES: length(POSTING_FREQUENCIES),
+                "DuckDB's postings": stored("postings"),
+            },
+            "terms": {"terms": rows(BM25_TERMS), "DuckDB's terms": stored("terms")},
+            "documents": {
+                "documents": rows(DOCUMENTS),
+                "the stamp": sum(stamp["documents"].values()),
+                "DuckDB's documents": stored("documents"),
+            },
+            "sections": {"sections": rows(SECTIONS), "DuckDB's sections": stored("sections")},
         }
-        row = connection.execute("SELECT coalesce(sum(chunks), 0) FROM documents").fetchone()
-        found["chunks that documents declare"] = int(row[0]) if row else 0
-    return [
-        f"{what}: {number}, rows of chunks: {chunks}" for what, number in found.items() if number != chunks
+        declared = connection.execute(_DECLARED_COUNTS).fetchall()
+    problems = [
+        f"{table} holds {numbers[table]} {table}, {place} {number}"
+        for table, numbers in counted.items()
+        for place, number in numbers.items()
+        if number != numbers[table]
     ]
+    return problems + [
+        f"document {document} is stamped with {said} chunks and has {has}" for document, said, has in declared
+    ]
+
+
+_DECLARED_COUNTS = """
+SELECT d.document_id, d.chunks, count(c.chunk_id)
+FROM documents d LEFT JOIN chunks c USING (document_id)
+GROUP BY ALL HAVING d.chunks <> count(c.chunk_id) ORDER BY d.document_id
+"""

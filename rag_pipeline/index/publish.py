@@ -7,8 +7,8 @@ between. A build is published only with a passing receipt of exactly its files.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,9 @@ from rag_pipeline.core.errors import (
     BuildBlockedError,
     IndexNotFoundError,
     PublicationHeldError,
+    StorageError,
 )
-from rag_pipeline.core.storage import Storage, read_json, sha256_file
+from rag_pipeline.core.storage import Storage, read_json, sha256_file, storage_errors
 from rag_pipeline.index.builds import Build, find_build, list_builds, verify_build
 
 _POINTER = "published.json"
@@ -44,6 +45,8 @@ class Receipt:
     rules: Mapping[str, Any]
     """The gate's settings it was decided under."""
     gates: list[Mapping[str, Any]] = field(default_factory=list)
+    note: str = ""
+    """Why it passed although the gate says otherwise: a purge leaves no choice."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the receipt as a JSON object."""
@@ -65,6 +68,8 @@ class Published:
     scored: bool
     history: list[Mapping[str, Any]] = field(default_factory=list)
     """Publications before it, newest first."""
+    rolled_back: bool = False
+    """Whether a rollback, not a run, made it what it is."""
 
 
 def evaluation_folder(storage: Storage, build_id: str, evaluation_id: str) -> Path:
@@ -87,8 +92,11 @@ def read_receipt(storage: Storage, build_id: str, evaluation_id: str) -> Receipt
 def newest_receipt(storage: Storage, build_id: str) -> Receipt | None:
     """Return the newest receipt of a build, or None where it was never evaluated."""
     folder = storage.root / "evaluations" / build_id
-    receipts = sorted(folder.glob("*/receipt.json"), key=lambda p: (p.stat().st_mtime_ns, p.parent.name))
-    return Receipt(**read_json(receipts[-1])) if receipts else None
+    try:
+        receipts = sorted(folder.glob("*/receipt.json"), key=lambda p: (p.stat().st_mtime_ns, p.parent.name))
+        return Receipt(**read_json(receipts[-1])) if receipts else None
+    except FileNotFoundError:
+        return None  # pruned just now, and its build with it
 
 
 def check_receipt(
@@ -103,6 +111,16 @@ def check_receipt(
     Raises `BuildBlockedError` where there is no receipt, it is of other files or settings, its evaluation was
     changed, or it does not pass; `DamagedBuildError` where the build's own files were changed.
     """
+    receipt = _check_files(storage, build, receipt)
+    if dict(receipt.serving) != dict(serving) or dict(receipt.rules) != dict(rules):
+        raise BuildBlockedError(
+            f"build {build.id} was gated under other retrieval or gate settings than are set now: "
+            "materialise retrieval_evaluation again"
+        )
+    return _check_passed(receipt)
+
+
+def _check_files(storage: Storage, build: Build, receipt: Receipt | None) -> Receipt:
     if receipt is None:
         raise BuildBlockedError(f"build {build.id} has no receipt: materialise retrieval_evaluation first")
     verify_build(build)
@@ -117,13 +135,14 @@ def check_receipt(
             f"the evaluation of build {build.id} is missing or was changed after its receipt was written: "
             "materialise retrieval_evaluation again"
         )
-    if dict(receipt.serving) != dict(serving) or dict(receipt.rules) != dict(rules):
-        raise BuildBlockedError(
-            f"build {build.id} was gated under other retrieval or gate settings than are set now: "
-            "materialise retrieval_evaluation again"
-        )
+    return receipt
+
+
+def _check_passed(receipt: Receipt) -> Receipt:
     if not receipt.passed:
-        raise BuildBlockedError(f"build {build.id} is blocked by the gate: " + "; ".join(receipt.failures()))
+        raise BuildBlockedError(
+            f"build {receipt.build} is blocked by the gate: " + "; ".join(receipt.failures())
+        )
     return receipt
 
 
@@ -153,7 +172,9 @@ def publish(storage: Storage, receipt: Receipt) -> tuple[Published, bool]:
     return _switch(storage, receipt, before), True
 
 
-def _switch(storage: Storage, receipt: Receipt, before: Published | None) -> Published:
+def _switch(
+    storage: Storage, receipt: Receipt, before: Published | None, *, rolled_back: bool = False
+) -> Published:
     history: list[Mapping[str, Any]] = []
     if before is not None:
         entry = {k: v for k, v in asdict(before).items() if k != "history"}
@@ -165,6 +186,7 @@ def _switch(storage: Storage, receipt: Receipt, before: Published | None) -> Pub
         serving=dict(receipt.serving),
         scored=receipt.scored,
         history=history,
+        rolled_back=rolled_back,
     )
     storage.write_json(storage.root / _POINTER, asdict(after))
     return after
@@ -177,6 +199,11 @@ def read_hold(storage: Storage) -> dict[str, Any] | None:
         value = read_json(path)
     except FileNotFoundError:
         return None
+    except StorageError as error:
+        raise StorageError(
+            f"{path}: not valid JSON ({error.__cause__}): a rollback held publication, and the file was damaged; "
+            "release it with `rag-pipeline rollback --release`, then index again"
+        ) from error
     assert isinstance(value, dict)
     return value
 
@@ -192,48 +219,52 @@ def release_hold(storage: Storage) -> bool:
 def rollback(storage: Storage, build_id: str | None = None) -> Published:
     """Publish an earlier build again and hold publication until `release_hold`.
 
-    Without `build_id`, the build published before the present one. Only a build that was published before, or
-    has a passing receipt, can be rolled back to. Raises `IndexNotFoundError` or `BuildBlockedError`.
+    Without `build_id`, the build published before the present one; repeated, one further back each time. Only a
+    build with a passing receipt can be rolled back to. Raises `IndexNotFoundError` or `BuildBlockedError`.
     """
     now = published(storage)
     if now is None:
         raise IndexNotFoundError(f"nothing is published in {storage.root}: there is nothing to roll back")
-    evaluation_id: str | None = None
-    if build_id is None:
-        kept = {b.id for b in list_builds(storage)}
-        earlier = [h for h in now.history if h["build"] != now.build and h["build"] in kept]
-        if not earlier:
-            raise IndexNotFoundError(
-                f"no earlier published build is kept in {storage.root} (publication.keep decides how many are)"
-            )
-        build_id, evaluation_id = str(earlier[0]["build"]), str(earlier[0]["evaluation"])
-    build = find_build(storage, build_id)
-    if evaluation_id is None:
-        served = next((h for h in now.history if h["build"] == build.id), None)
-        evaluation_id = str(served["evaluation"]) if served else None
+    target = _entry_before(storage, now) if build_id is None else None
+    build = find_build(storage, str(target["build"]) if target is not None else str(build_id))
+    if target is None:
+        # The receipt it was served under, wherever it was served: newer ones may be of settings that were tried.
+        target = next((e for e in (asdict(now), *now.history) if e["build"] == build.id), None)
     receipt = (
-        read_receipt(storage, build.id, evaluation_id) if evaluation_id else newest_receipt(storage, build.id)
+        read_receipt(storage, build.id, str(target["evaluation"]))
+        if target is not None
+        else newest_receipt(storage, build.id)
     )
-    if receipt is None or not receipt.passed:
-        why = (
-            "has no receipt"
-            if receipt is None
-            else "is blocked by the gate: " + "; ".join(receipt.failures())
-        )
-        raise BuildBlockedError(f"build {build.id} {why}; a rollback goes only to a build that passed")
-    verify_build(build)
+    receipt = _check_passed(_check_files(storage, build, receipt))
     # The hold comes first: were the process killed between the two, nothing newer could slip in.
     storage.write_json(storage.root / _HOLD, {"build": build.id, "since": now_rfc3339()})
     if now.build == build.id and now.evaluation == receipt.evaluation:
         return now
-    return _switch(storage, receipt, now)
+    return _switch(storage, receipt, now, rolled_back=True)
+
+
+def _entry_before(storage: Storage, now: Published) -> Mapping[str, Any]:
+    """Return the newest earlier publication of another build that is still on disk."""
+    kept = {b.id for b in list_builds(storage)}
+    history = now.history
+    if now.rolled_back:
+        # What stands right before it is what was rolled back from: go on from where a run published it.
+        own = (i for i, e in enumerate(history) if e["build"] == now.build and not e.get("rolled_back"))
+        history = history[next(own, len(history)) :]
+    for entry in history:
+        if entry["build"] != now.build and entry["build"] in kept:
+            return entry
+    raise IndexNotFoundError(
+        f"no earlier published build is kept in {storage.root} (publication.keep decides how many are)"
+    )
 
 
 def prune(storage: Storage, keep: int) -> list[str]:
     """Remove the oldest builds and tables that nothing needs; return the ids of the builds that went.
 
-    Kept are the published build, the newest `keep` others, and a build that a hold or an asset's newest handle
-    names. A reader that has a build open goes on reading it: its files stay until it closes them.
+    Kept are the published build, a build that a hold or an asset's newest handle names, and `keep` others: those
+    that were published last, then the newest that never were. A reader that has a build open goes on reading it:
+    its files stay until it closes them.
     """
     now = published(storage)
     hold = read_hold(storage)
@@ -249,20 +280,61 @@ def prune(storage: Storage, keep: int) -> list[str]:
     for build_id in gone:
         # Renamed first: a reader that comes now finds no build, never half of one.
         trash = storage.temporary("-pruned")
-        (storage.root / "builds" / build_id).rename(trash)
-        shutil.rmtree(trash)
-        shutil.rmtree(storage.root / "evaluations" / build_id, ignore_errors=True)
-    _prune_tables(storage)
+        with storage_errors(trash):
+            (storage.root / "builds" / build_id).rename(trash)
+            shutil.rmtree(trash)
+    with storage_errors(storage.root):
+        _prune_evaluations(storage, needed)
+        _prune_tables(storage)
     return gone
+
+
+def _prune_evaluations(storage: Storage, needed: Collection[str]) -> None:
+    """Remove the evaluations of builds that are no more, whichever run removed these."""
+    kept = {build.id for build in list_builds(storage)} | set(needed)
+    for folder in (storage.root / "evaluations").glob("*"):
+        if folder.name not in kept:
+            shutil.rmtree(folder)
 
 
 def _prune_tables(storage: Storage) -> None:
     """Remove table files that no handle names; builds keep their own links to what they share."""
-    handles = [read_json(p) for p in (storage.root / "handles").glob("*.json")]
-    named = {storage.path(file) for handle in handles for file in handle["files"].values()}
+    try:
+        handles = [storage.read_handle(p.stem) for p in (storage.root / "handles").glob("*.json")]
+    except StorageError:
+        return  # what a damaged handle named is not known; the run that writes it anew prunes
+    named = {storage.path(file) for handle in handles if handle for file in handle.files.values()}
     for path in (storage.root / "tables").glob("*/*"):
         if path not in named:
             path.unlink(missing_ok=True)
+
+
+def forget_builds(
+    storage: Storage, gone: Collection[str], replacement: Receipt | None = None
+) -> Published | None:
+    """Take builds that are to be removed out of the publication, its history and the hold.
+
+    `replacement` is the receipt of the build that takes the place of the published one. Return what is published
+    after it.
+    """
+    now = published(storage)
+    if now is None:
+        return None
+    history = [entry for entry in now.history if entry["build"] not in gone]
+    if replacement is not None:
+        now = replace(
+            now,
+            build=replacement.build,
+            evaluation=replacement.evaluation,
+            published_at=now_rfc3339(),
+            scored=replacement.scored,
+        )
+    hold = read_hold(storage)
+    if hold is not None and hold["build"] in gone:
+        storage.write_json(storage.root / _HOLD, {**hold, "build": now.build})
+    after = replace(now, history=history)
+    storage.write_json(storage.root / _POINTER, asdict(after))
+    return after
 
 
 def describe_publication(storage: Storage) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 
 from rag_pipeline.core.arrays import open_array
 from rag_pipeline.core.schemas import CHUNK_EMBEDDINGS, CHUNKS, DOCUMENTS
+from rag_pipeline.core.storage import sha256_text
 from rag_pipeline.core.tables import read_rows
 from rag_pipeline.index.builds import TIE_RANKS, VECTORS, Build, count_problems
 
@@ -43,7 +44,7 @@ def _shorten(found: Iterator[str]) -> list[str]:
 def _slice_problems(build: Build) -> Iterator[str]:
     documents = read_rows(build.table(DOCUMENTS.name), columns=("document_id", "text"), batch_rows=16)
     document: dict[str, Any] | None = None
-    columns = ("chunk_id", "document_id", "start", "end", "lead_start", "content", "text", "header_length")
+    columns = ("chunk_id document_id start end lead_start content text header_length text_sha256").split()
     for chunk in read_rows(build.table(CHUNKS.name), columns=columns):
         while document is None or document["document_id"] != chunk["document_id"]:
             document = next(documents, None)
@@ -58,6 +59,8 @@ def _slice_problems(build: Build) -> Iterator[str]:
             yield f"{place}: content is not canonical[{start}:{end}]"
         elif chunk["text"][chunk["header_length"] :] != text[lead:end]:
             yield f"{place}: text is not its header and canonical[{lead}:{end}]"
+        elif sha256_text(chunk["text"]) != chunk["text_sha256"]:
+            yield f"{place}: text_sha256 is not the hash of text"
 
 
 def _vector_problems(build: Build) -> Iterator[str]:

@@ -97,7 +97,7 @@ class _Terms(Sequence[str]):
     def __getitem__(self, at: slice) -> Sequence[str]: ...
     def __getitem__(self, at: int | slice) -> str | Sequence[str]:
         if isinstance(at, slice):
-            return [str(v) for v in self._column.take(range(len(self))[at]).to_pylist()]
+            return [str(term) for term in self._column[at].to_pylist()]
         return str(self._column[at].as_py())
 
 

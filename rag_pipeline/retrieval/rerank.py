@@ -88,7 +88,7 @@ class CrossEncoderReranker:
 
         try:
             model = CrossEncoder(str(folder), local_files_only=True)
-        except (OSError, ValueError, KeyError) as error:
+        except Exception as error:
             raise EncoderNotFoundError(
                 f"retrieval.reranker = {self.name!r}: {folder} cannot be loaded as a cross-encoder: {error}"
             ) from error

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from numbers import Integral, Real
 from types import TracebackType
 from typing import Any
 
@@ -14,9 +16,12 @@ from numpy.typing import NDArray
 from rag_pipeline.core.errors import DamagedBuildError, QueryError
 from rag_pipeline.index.builds import Build
 from rag_pipeline.retrieval.citations import Citation, fragment, label, url
+from rag_pipeline.retrieval.filters import SearchFilter
 from rag_pipeline.retrieval.prompt import Source, build_prompt
 from rag_pipeline.retrieval.rankers import RETRIEVERS, QueryContext, Ranking, Reranker
 from rag_pipeline.retrieval.reader import BuildReader, ChunkPlace, StoredChunk
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 EncodeQuery = Callable[[str], NDArray[np.float32]]
 
@@ -29,6 +34,8 @@ class Serving:
     k: int
     threshold: float
     reranker: str = ""
+    reranker_fingerprint: str = ""
+    """Identity of the cross-encoder that was gated; '' where none was."""
 
 
 @dataclass(frozen=True)
@@ -174,20 +181,28 @@ class SearchIndex:
         return tuple(n for n, r in RETRIEVERS.items() if self._reranker is not None or not r.needs_reranker)
 
     def search(
-        self, query: str, mode: str | None = None, k: int | None = None, threshold: float | None = None
+        self,
+        query: str,
+        mode: str | None = None,
+        k: int | None = None,
+        threshold: float | None = None,
+        where: SearchFilter | None = None,
     ) -> SearchResult:
         """Return the hits of a query, or a refusal.
 
+        `where` restricts the answer to some documents; figures of the evaluation are without any filter.
+
         Takes the first `k` chunks of the mode's ranking and keeps those whose cosine distance lies strictly below
         `threshold`; each is what was gated at publication unless given. Raises `QueryError` for an empty query, an
-        unknown mode, a k below 1 or a threshold outside [0, 2].
+        unknown mode, a k that is no whole number from 1, or a threshold outside [0, 2].
         """
         mode = self.serving.mode if mode is None else mode
         k = self.serving.k if k is None else k
         threshold = self.serving.threshold if threshold is None else threshold
         _check_query(query, k, threshold)
+        k, threshold = int(k), float(threshold)  # NumPy's numbers do not serialise
         retriever = RETRIEVERS[self._check_mode(mode)]
-        context = self._context(query)
+        context = self._context(query, where)
         ranking = retriever.rank(context, k)
         kept = [place for place in range(len(ranking.rows)) if ranking.distances[place] < threshold]
         chunks = self._reader.chunks([int(ranking.rows[place]) for place in kept])
@@ -195,17 +210,22 @@ class SearchIndex:
             self._hit(chunk, place, ranking, context.bm25_score(chunk.row) if retriever.uses_bm25 else None)
             for place, chunk in zip(kept, chunks, strict=True)
         )
-        reason = None if hits else _refusal(query, threshold, ranking)
+        reason = None if hits else _refusal(query, threshold, ranking, where)
         return SearchResult(query, mode, k, threshold, self.build, hits, reason)
 
     def context(
-        self, query: str, mode: str | None = None, k: int | None = None, threshold: float | None = None
+        self,
+        query: str,
+        mode: str | None = None,
+        k: int | None = None,
+        threshold: float | None = None,
+        where: SearchFilter | None = None,
     ) -> Context:
         """Return the prompt for a generator and the citations for its markers; an empty prompt on a refusal.
 
         On a refusal no generator is to be called: the reason is the answer.
         """
-        result = self.search(query, mode, k, threshold)
+        result = self.search(query, mode, k, threshold, where)
         if result.refused:
             return Context(query, True, result.reason, "", 0, (), self.build)
         prompt = build_prompt(query, [Source(h.document_name, h.label, h.passage) for h in result.hits])
@@ -239,7 +259,10 @@ class SearchIndex:
             raise QueryError(f"mode {mode!r} needs a cross-encoder: set retrieval.reranker")
         return mode
 
-    def _context(self, query: str) -> QueryContext:
+    def _context(self, query: str, where: SearchFilter | None = None) -> QueryContext:
+        if where:
+            allowed = self._reader.allowed_rows(where)
+            return QueryContext(self._reader, query, self._encode, self._reranker, allowed)
         # Evaluation asks for the same query once a mode; its vector and scores are the same for each.
         last = self._last
         if last is None or last.query != query:
@@ -290,21 +313,31 @@ def citation_of(hit: Hit, index: int) -> Citation:
     )
 
 
-def _check_query(query: str, k: int, threshold: float) -> None:
+def _check_query(query: Any, k: Any, threshold: Any) -> None:
+    """Refuse what cannot be asked, in words; callers over HTTP or a tool protocol pass what users send."""
+    if not isinstance(query, str):
+        raise QueryError(f"the query is {query!r}: must be text")
     if not query.strip():
         raise QueryError("the query is empty: ask for something")
-    if k < 1:
-        raise QueryError(f"k = {k}: must be 1 or more")
-    if not 0 <= threshold <= 2:
-        raise QueryError(f"threshold = {threshold}: a cosine distance lies between 0 and 2")
+    if _SURROGATE.search(query):
+        raise QueryError(f"the query {query!r} holds lone surrogates: it is no valid Unicode text")
+    if not _is_number(k, Integral) or k < 1:
+        raise QueryError(f"k = {k!r}: must be a whole number, 1 or more")
+    if not _is_number(threshold, Real) or not 0 <= threshold <= 2:
+        raise QueryError(f"threshold = {threshold!r}: a cosine distance is a number between 0 and 2")
 
 
-def _refusal(query: str, threshold: float, ranking: Ranking) -> str:
+def _is_number(value: Any, kind: type) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)
+
+
+def _refusal(query: str, threshold: float, ranking: Ranking, where: SearchFilter | None) -> str:
+    among = f" among documents with {where.words()}" if where else ""
     if not len(ranking.rows):
-        return f"refused: no chunk matches {query!r} at all (threshold {threshold:g})"
+        return f"refused: no chunk{among} matches {query!r} at all (threshold {threshold:g})"
     nearest = float(np.min(ranking.distances))
     return (
-        f"refused: no chunk lies below the distance threshold {threshold:g} for {query!r} "
+        f"refused: no chunk{among} lies below the distance threshold {threshold:g} for {query!r} "
         f"(the nearest of the first {len(ranking.rows)} lies at {nearest:.3f})"
     )
 

@@ -236,7 +236,8 @@ def _search(options: argparse.Namespace) -> int:
         return DONE
     for hit in result.hits:
         print(f"[{hit.rank}] {hit.document_name}, {hit.label}  (distance {hit.cosine_distance:.3f})")
-        print(f"    {hit.url or hit.document_id + hit.fragment}")
+        for place in (hit, *hit.copies):
+            print(f"    {place.url or place.document_id + place.fragment}")
         for line in hit.quote.splitlines():
             print(f"    | {line}")
         print()

@@ -239,8 +239,10 @@ def published_large(tmp_path_factory: pytest.TempPathFactory, tiny_encoder: Path
             f"## Part {part}\n\n{' '.join(chance.choices(words, k=9)).capitalize()}.\n" for part in range(15)
         )
         (source / f"d{number:02}.md").write_text(f"# Book {number}\n\n" + "\n".join(sections))
-    for name in ("copy-a.md", "copy-b.md", "copy-c.md"):
-        (source / name).write_text("# Copy\n\n## Same\n\nThe lever of the spare saddle rings the bell.\n")
+    # The same chunk in three documents that differ only in the blank lines at their end, so that none is a copy.
+    for number, name in enumerate(("copy-a.md", "copy-b.md", "copy-c.md"), 1):
+        text = "# Copy\n\n## Same\n\nThe lever of the spare saddle rings the bell." + "\n" * number
+        (source / name).write_text(text)
     run_chain(settings)
     return settings
 

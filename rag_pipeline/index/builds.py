@@ -13,6 +13,7 @@ import filecmp
 import json
 import os
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from rag_pipeline.chunking import sections
 from rag_pipeline.core.arrays import open_array
@@ -47,7 +49,7 @@ from rag_pipeline.core.storage import Handle, Storage, read_json, sha256_file, s
 from rag_pipeline.core.tables import TableWriter, count_rows, read_rows
 
 # Raised when the files of a build, or what is in them, change for the same inputs.
-INDEX_VERSION = "1"
+INDEX_VERSION = "2"
 
 VECTORS = "vectors.npy"
 DUCKDB = "index.duckdb"
@@ -57,6 +59,7 @@ POSTING_ROWS = "posting_rows.npy"
 POSTING_FREQUENCIES = "posting_frequencies.npy"
 LENGTHS = "lengths.npy"
 TIE_RANKS = "tie_ranks.npy"
+COPIES = "copies.npy"
 
 _REPAIR = "index again, which makes it anew, or roll back"
 
@@ -200,7 +203,7 @@ def make_build(
     stamp = _stamp(inputs, pipeline_version)
     say("writing documents and sections")
     documents, section_writer = _write_documents(storage, inputs, stamp, counts, folder, created_at)
-    _write_tie_ranks(folder)
+    _write_copies(folder, _write_tie_ranks(folder))
     states = {"indexed": 0, "failed": 0, "skipped": 0}
     for row in read_rows(documents.path, columns=("state",)):
         states[row["state"]] += 1
@@ -371,8 +374,8 @@ def _write_documents(
     return documents, section_rows
 
 
-def _write_tie_ranks(folder: Path) -> None:
-    """Write the rank of each row in chunk id order, so that ties in a ranking fall by chunk id."""
+def _write_tie_ranks(folder: Path) -> NDArray[np.int64]:
+    """Write and return the rank of each row in chunk id order, so that ties in a ranking fall by chunk id."""
     ids = np.array(
         [
             row["chunk_id"].encode()
@@ -384,6 +387,33 @@ def _write_tie_ranks(folder: Path) -> None:
     ranks[np.argsort(ids, kind="stable")] = np.arange(len(ids))
     with storage_errors(folder), (folder / TIE_RANKS).open("wb") as file:
         np.save(file, ranks)
+    return ranks
+
+
+def _write_copies(folder: Path, tie_ranks: NDArray[np.int64]) -> None:
+    """Write for each row the least tie rank among the chunks that stand at the same place of identical documents.
+
+    Identical files at two paths are two documents with one text; a search shows such chunks as one hit.
+    """
+    texts = {
+        row["document_id"]: row["text_sha256"]
+        for row in read_rows(folder / f"{DOCUMENTS.name}.parquet", columns=("document_id", "text_sha256"))
+        if row["text_sha256"]
+    }
+    times = Counter(texts.values())
+    copies = tie_ranks.copy()
+    groups: dict[tuple[str, int, int], list[int]] = {}
+    chunks = read_rows(
+        folder / f"{CHUNKS.name}.parquet", columns=("document_id", "start", "end"), batch_rows=4096
+    )
+    for row, chunk in enumerate(chunks):
+        text = texts[chunk["document_id"]]
+        if times[text] > 1:
+            groups.setdefault((text, chunk["start"], chunk["end"]), []).append(row)
+    for rows in groups.values():
+        copies[rows] = tie_ranks[rows].min()
+    with storage_errors(folder), (folder / COPIES).open("wb") as file:
+        np.save(file, copies)
 
 
 _COPIED = (DOCUMENTS, SECTIONS, CHUNKS, BM25_TERMS, BM25_POSTINGS, BM25_LENGTHS)
@@ -541,6 +571,7 @@ def count_problems(folder: Path, stamp: Mapping[str, Any]) -> list[str]:
                 VECTORS: length(VECTORS),
                 LENGTHS: length(LENGTHS),
                 TIE_RANKS: length(TIE_RANKS),
+                COPIES: length(COPIES),
                 "DuckDB's chunks": stored("chunks"),
                 "DuckDB's embeddings": stored("embeddings"),
                 "DuckDB's lengths": stored("lengths"),

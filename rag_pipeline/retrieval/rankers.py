@@ -80,6 +80,11 @@ class QueryContext:
             return np.arange(self.reader.chunk_count, dtype=np.int64)
         return np.flatnonzero(self.allowed)
 
+    def copies_of(self, row: int) -> list[int]:
+        """Return the rows of the same place in identical documents that may be ranked, the row itself left out."""
+        found = self.reader.copies_of(row)
+        return found if self.allowed is None else [copy for copy in found if self.allowed[copy]]
+
     def bm25_score(self, row: int) -> float:
         """Return one chunk's BM25 score, 0 where it holds no query term."""
         rows, scores = self.lexical
@@ -115,25 +120,40 @@ def _head(keys: NDArray[np.float64], ties: NDArray[np.int64], depth: int | None)
     return order if depth is None else order[:depth]
 
 
+def _ranked(
+    context: QueryContext, rows: NDArray[np.int64], keys: NDArray[np.float64], depth: int | None
+) -> NDArray[np.int64]:
+    """Return positions of `rows` by rising key, the same place of identical documents once, at most `depth`."""
+    ties = context.reader.tie_ranks[rows]
+    if not context.reader.has_copies:
+        return _head(keys, ties, depth)
+    order = _head(keys, ties, None)
+    _, first = np.unique(context.reader.copies[rows[order]], return_index=True)
+    return order[np.sort(first)][:depth]
+
+
 def _dense(context: QueryContext, depth: int | None) -> Ranking:
     allowed = context.allowed_rows
     distances = context.distances[allowed]
-    order = _head(distances, context.reader.tie_ranks[allowed], depth)
+    order = _ranked(context, allowed, distances, depth)
     return Ranking(allowed[order], 1.0 - distances[order], distances[order])
 
 
 def _bm25(context: QueryContext, depth: int | None) -> Ranking:
     rows, scores = context.lexical
-    order = _head(-scores, context.reader.tie_ranks[rows], depth)
+    order = _ranked(context, rows, -scores, depth)
     return Ranking(rows[order], scores[order], context.distances[rows[order]])
 
 
 def _hybrid(context: QueryContext, depth: int | None) -> Ranking:
     lists = [rank(context, FUSION_DEPTH).rows for rank in (_dense, _bm25)]
-    ties = context.reader.tie_ranks
-    # Fusion breaks ties by id: the tie ranks stand in for the chunk ids, whose order they have.
-    row_of = {int(ties[row]): int(row) for rows in lists for row in rows}
-    fused = reciprocal_rank_fusion([[int(t) for t in ties[rows]] for rows in lists])[:depth]
+    # Fusion breaks ties by id: tie ranks stand in for the chunk ids, whose order they have, and the least of them
+    # for the same place of identical documents.
+    ids = context.reader.copies
+    row_of: dict[int, int] = {}
+    for row in (int(row) for rows in lists for row in rows):
+        row_of.setdefault(int(ids[row]), row)
+    fused = reciprocal_rank_fusion([[int(i) for i in ids[rows]] for rows in lists])[:depth]
     rows = np.array([row_of[tie] for tie, _ in fused], dtype=np.int64)
     scores = np.array([score for _, score in fused], dtype=np.float64)
     return Ranking(rows, scores, context.distances[rows])

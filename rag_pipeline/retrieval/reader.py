@@ -15,6 +15,7 @@ from rag_pipeline.core.arrays import open_array
 from rag_pipeline.core.errors import DamagedBuildError, RagPipelineError
 from rag_pipeline.core.schemas import BM25_TERMS
 from rag_pipeline.index.builds import (
+    COPIES,
     DUCKDB,
     LENGTHS,
     POSTING_FREQUENCIES,
@@ -95,6 +96,7 @@ class BuildReader:
         try:
             self.vectors: NDArray[np.float32] = open_array(build.folder / VECTORS)
             self.tie_ranks: NDArray[np.int64] = open_array(build.folder / TIE_RANKS)
+            self.copies: NDArray[np.int64] = open_array(build.folder / COPIES)
             self.postings: MappedStatistics = open_statistics(
                 build.table(BM25_TERMS.name),
                 build.folder / POSTING_ROWS,
@@ -106,6 +108,8 @@ class BuildReader:
             self._duckdb = duckdb.connect(str(build.folder / DUCKDB), read_only=True)
         except (OSError, ValueError, duckdb.Error) as error:
             raise self._damaged(error) from error
+        self.has_copies = not np.array_equal(self.copies, self.tie_ranks)
+        """Whether some documents are identical, so that chunks of theirs are one hit."""
         self._closed = False
 
     @property
@@ -121,6 +125,12 @@ class BuildReader:
                 for r in cursor.execute(_CHUNK_SQL, [[int(row) for row in rows]]).fetchall()
             }
         return [found[int(row)] for row in rows]
+
+    def copies_of(self, row: int) -> list[int]:
+        """Return the rows of the same place in identical documents, the row itself left out."""
+        if not self.has_copies:
+            return []
+        return [int(r) for r in np.flatnonzero(self.copies == self.copies[row]) if r != row]
 
     def allowed_rows(self, where: SearchFilter) -> NDArray[np.bool_]:
         """Return which chunks belong to documents that pass a filter, [N]."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from types import TracebackType
 from typing import Any
@@ -63,6 +63,8 @@ class Hit:
     """BM25 score, or None where the mode does not compute it."""
     score: float | None
     """The score the mode ranked by."""
+    copies: tuple[Hit, ...] = ()
+    """The same place in identical documents: one hit, more citations."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the hit as a JSON object, offsets named `from` and `to`."""
@@ -83,6 +85,16 @@ class Hit:
             "bm25_score": self.bm25_score,
             "score": self.score,
             "chunk_id": self.chunk_id,
+            "copies": [
+                {
+                    "document_id": copy.document_id,
+                    "document_name": copy.document_name,
+                    "label": copy.label,
+                    "fragment": copy.fragment,
+                    "url": copy.url,
+                }
+                for copy in self.copies
+            ],
         }
 
 
@@ -206,8 +218,16 @@ class SearchIndex:
         ranking = retriever.rank(context, k)
         kept = [place for place in range(len(ranking.rows)) if ranking.distances[place] < threshold]
         chunks = self._reader.chunks([int(ranking.rows[place]) for place in kept])
+
+        def hit(chunk: StoredChunk, place: int) -> Hit:
+            bm25 = context.bm25_score(chunk.row) if retriever.uses_bm25 else None
+            return self._hit(chunk, place, ranking, bm25)
+
         hits = tuple(
-            self._hit(chunk, place, ranking, context.bm25_score(chunk.row) if retriever.uses_bm25 else None)
+            replace(
+                hit(chunk, place),
+                copies=tuple(hit(copy, place) for copy in self._reader.chunks(context.copies_of(chunk.row))),
+            )
             for place, chunk in zip(kept, chunks, strict=True)
         )
         reason = None if hits else _refusal(query, threshold, ranking, where)
@@ -229,7 +249,11 @@ class SearchIndex:
         if result.refused:
             return Context(query, True, result.reason, "", 0, (), self.build)
         prompt = build_prompt(query, [Source(h.document_name, h.label, h.passage) for h in result.hits])
-        citations = tuple(citation_of(hit, index) for index, hit in enumerate(result.hits, 1))
+        citations = tuple(
+            citation_of(place, index)
+            for index, hit in enumerate(result.hits, 1)
+            for place in (hit, *hit.copies)
+        )
         return Context(query, False, None, prompt, self._count_tokens(prompt), citations, self.build)
 
     def rank(self, mode: str, query: str) -> Ranking:

@@ -255,7 +255,7 @@ def shared(one: Build, other: Build) -> set[str]:
     return {name for name in first if first[name] == second.get(name)}
 
 
-CHUNK_FILES = {"chunks.parquet", "sections.parquet", "tie_ranks.npy"}
+CHUNK_FILES = {"chunks.parquet", "sections.parquet", "tie_ranks.npy", "copies.npy"}
 VECTOR_FILES = {"chunk_embeddings.parquet", "vectors.npy"}
 BM25_FILES = {
     "terms.parquet",
@@ -345,7 +345,16 @@ FILES = sorted(
         f"{t}.parquet"
         for t in ("chunks", "chunk_embeddings", "documents", "sections", "terms", "postings", "lengths")
     ]
-    + [VECTORS, DUCKDB, STAMP, "posting_rows.npy", "posting_frequencies.npy", "lengths.npy", "tie_ranks.npy"]
+    + [
+        VECTORS,
+        DUCKDB,
+        STAMP,
+        "posting_rows.npy",
+        "posting_frequencies.npy",
+        "lengths.npy",
+        "tie_ranks.npy",
+        "copies.npy",
+    ]
 )
 
 

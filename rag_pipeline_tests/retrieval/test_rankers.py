@@ -177,6 +177,8 @@ class FakeReader:
         self.postings = BM25(self.texts).statistics
         self.stamp = {"bm25": {"tokenizer": "reference"}}
         self.chunk_count = len(self.texts)
+        self.copies = self.tie_ranks
+        self.has_copies = False
 
 
 # Few directions and few words, so that most places are ties.

@@ -21,6 +21,7 @@ from rag_pipeline.core.tables import read_rows
 from rag_pipeline.embedding.config import EmbeddingConfig
 from rag_pipeline.embedding.encoder import open_encoder
 from rag_pipeline.index.builds import list_builds
+from rag_pipeline.retrieval.filters import SearchFilter
 from rag_pipeline.retrieval.search import SearchIndex, SearchResult, citation_of
 from rag_pipeline.settings import Settings
 from rag_pipeline_tests.conftest import MakeSettings, run_chain
@@ -261,7 +262,7 @@ RESULT_KEYS = ["query", "mode", "refused", "reason", "threshold", "build", "hits
 HIT_KEYS = (
     "rank document_id document_name section label fragment from to quote passage cosine_distance bm25_score score"
 ).split()
-ADDED = ["url", "passage_from", "chunk_id"]
+ADDED = ["url", "passage_from", "chunk_id", "copies"]
 
 
 def test_the_json_of_a_result(index: SearchIndex, published: Settings) -> None:
@@ -286,6 +287,7 @@ def test_the_json_of_a_result(index: SearchIndex, published: Settings) -> None:
         "passage_from": start,
         "quote": "Press the green button for six seconds to restart a tripped supply.",
         "passage": "Press the green button for six seconds to restart a tripped supply.",
+        "copies": [],
     }
     assert (value["query"], value["mode"], value["refused"], value["reason"], value["threshold"]) == (
         "green button",
@@ -390,7 +392,9 @@ def test_another_cross_encoder_under_the_gated_name_is_refused(
     data = bytearray(weights.read_bytes())
     data[-1] ^= 1
     weights.write_bytes(data)
-    with pytest.raises(EncoderMismatchError, match="was gated with the cross-encoder .* put the former back"):
+    with pytest.raises(
+        EncoderMismatchError, match=r"was gated with the cross-encoder .* put the former back"
+    ):
         open_index(settings)
 
 
@@ -447,3 +451,47 @@ def test_the_full_ranking_is_before_any_threshold(index: SearchIndex) -> None:
     with pytest.raises(QueryError, match="mode 'sparse' is unknown"):
         index.rank("sparse", "passports")
     assert len(list(index.iter_chunks())) == 7
+
+
+# -- identical documents ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def with_a_copy(make_settings: MakeSettings) -> Settings:
+    """The published corpus with a second copy of one document under another name."""
+    settings = make_settings(evaluation={"questions": "", "out_of_domain": ""})
+    source = Path(settings.source.path)
+    (source / "archive").mkdir()
+    shutil.copyfile(source / "refunds.md", source / "archive" / "old-refunds.md")
+    assert run_chain(settings)["extracted_documents"].result.worked == 3
+    return settings
+
+
+@pytest.mark.parametrize("mode", ["dense", "bm25", "hybrid"])
+def test_identical_documents_are_one_hit_with_two_citations(with_a_copy: Settings, mode: str) -> None:
+    query = "Parking fines are never refunded"
+    with open_index(with_a_copy) as opened:
+        hits = opened.search(query, mode=mode, k=50).hits
+        assert len({(h.quote, h.section) for h in hits}) == len(hits)
+        fines = next(h for h in hits if "Parking fines" in h.quote)
+        both = {fines.document_id, *(copy.document_id for copy in fines.copies)}
+        assert both == {"refunds.md", "archive/old-refunds.md"}
+        assert fines.copies[0].quote == fines.quote
+        assert [h.rank for h in hits] == list(range(1, len(hits) + 1))
+        assert fines.to_json()["copies"][0]["fragment"] == fines.fragment
+        assert opened.search(query, mode=mode, k=2).hits == hits[:2]
+        assert len(opened.rank(mode, query).rows) == len(hits)
+
+        context = opened.context(query, mode=mode, k=50)
+        cited = [c for c in context.citations if c.index == fines.rank]
+        assert {c.document_id for c in cited} == both
+        assert len({c.quote for c in cited}) == 1
+
+        alone = opened.search(query, mode=mode, k=50, where=SearchFilter(["archive/*"])).hits
+        assert {h.document_id for h in alone} == {"archive/old-refunds.md"}
+        assert all(h.copies == () for h in alone)
+
+
+def test_without_identical_documents_no_hit_has_copies(published: Settings) -> None:
+    with open_index(published) as opened:
+        assert all(h.copies == () for h in opened.search("brake", k=50).hits)

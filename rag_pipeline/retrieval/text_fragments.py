@@ -73,7 +73,8 @@ def _blocks(content: str, line: Line, part: slice) -> list[list[str]]:
     if line.in_fence:
         return [] if _FENCE.match(raw) or not raw.strip() else [raw.split()]
     inner = _BLOCK_MARKS.sub("", raw, count=1)
-    is_row = content[_head(line)].lstrip(" >").startswith("|")
+    # A chunk may begin or end inside a long table's row: one border at either end tells.
+    is_row = content[_head(line)].lstrip(" >").startswith("|") or content[_tail(line)].rstrip().endswith("|")
     cells = [_plain(cell) for cell in (_CELL_BORDER.split(inner) if is_row else [inner])]
     # Rules of tables and between paragraphs have no letters.
     return [cell.split() for cell in cells if re.search(r"\w", cell)]

@@ -150,6 +150,7 @@ def test_urls_are_ascii_and_lead_back(document_id: str, sheet: str) -> None:
         ("|" + " cell |" * 500 + " last |", "text=cell,last"),
         ("same\nsame", "text=same"),
         ("> | a b | c |", "text=a%20b,c"),
+        ("0.50 | rear wheel |\n| BL-1 | front", "text=0.50,front"),
         ("漢" * 130, f"text={'%E6%BC%A2' * 60},{'%E6%BC%A2' * 60}"),
     ],
 )

@@ -156,7 +156,7 @@ def status_text(status: dict[str, Any]) -> str:
         gate = build["gate"] or "not evaluated"
         lines.append(f" {mark} {build['build']}  {build['created_at']}  {build['chunks']:,} chunks  {gate}")
         lines += [f"     {reason}" for reason in build["blocked_by"]]
-    if status["stale"]:
+    if status["stale"] and status["builds"]:
         lines.append("Stale:")
         lines += [f"   {item['asset']}: {item['reason']}" for item in status["stale"]]
     if status["failed_documents"]:

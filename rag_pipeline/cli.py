@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except RagPipelineError as error:
         return _fail(error, FAILED)
     except KeyboardInterrupt:
-        _say("interrupted; nothing that was published has changed")
+        _say("interrupted; what is published is whole")
         return 130
     except BrokenPipeError:
         # The reader of our output went away, as `| head` does; the interpreter must not trip over it once more.
@@ -441,13 +441,16 @@ def _rollback(options: argparse.Namespace) -> int:
 
 def _prune(options: argparse.Namespace) -> int:
     settings = _settings(options)
+    from rag_pipeline.core.storage import Storage
     from rag_pipeline.index.publish import prune
-    from rag_pipeline.steps import open_session
 
-    with open_session(settings, "prune", lambda holder: _say(f"waiting: in use by {holder}")) as session:
-        before = session.storage.size()
-        gone = prune(session.storage, settings.publication.keep)
-        freed = before - session.storage.size()
+    # Without the memo, which cannot be opened on a disk that is full: pruning is the way out of just that.
+    storage = Storage.create(settings.storage_root)
+    timeout = settings.storage.lock_timeout
+    with storage.lock("prune", timeout, lambda holder: _say(f"waiting: in use by {holder}")):
+        before = storage.size()
+        gone = prune(storage, settings.publication.keep)
+        freed = before - storage.size()
     if options.json:
         _print_json({"pruned": gone, "bytes_freed": freed, "keep": settings.publication.keep})
     else:

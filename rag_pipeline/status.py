@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rag_pipeline.core.errors import SourceError
+from rag_pipeline.core.errors import DamagedBuildError, SourceError
 from rag_pipeline.core.schemas import DOCUMENTS
 from rag_pipeline.core.storage import Handle, Storage
 from rag_pipeline.core.tables import read_rows
 from rag_pipeline.documents.source import source_fingerprint
 from rag_pipeline.evaluation.stages import load_report
-from rag_pipeline.index.builds import find_build, list_builds
+from rag_pipeline.index.builds import Build, find_build, list_builds
 from rag_pipeline.index.publish import newest_receipt, published, read_hold
 from rag_pipeline.settings import Settings
 from rag_pipeline.steps import code_versions
@@ -38,7 +39,7 @@ def read_status(settings: Settings) -> dict[str, Any]:
     newest = str(candidate.info["build"]) if candidate is not None else None
     return {
         "published": _published(storage) if now is not None else None,
-        "builds": [_build(storage, build, now.build if now else None) for build in list_builds(storage)],
+        "builds": list(_builds(storage, now.build if now else None)),
         "candidate": newest,
         "failed_documents": _failed(storage, newest or (now.build if now else None)),
         "stale": _stale(settings, storage),
@@ -98,7 +99,29 @@ def _folder_changed(settings: Settings, handle: Handle) -> bool:
         return True
 
 
-def _build(storage: Storage, build: Any, published_build: str | None) -> dict[str, Any]:
+def _builds(storage: Storage, published_build: str | None) -> Iterator[dict[str, Any]]:
+    for build in list_builds(storage):
+        try:
+            yield _build(storage, build, published_build)
+        except DamagedBuildError as error:
+            # Pruned while it was looked at, or damaged: the others are told all the same.
+            if build.folder.exists():
+                yield _damaged(build, published_build, str(error))
+
+
+def _damaged(build: Build, published_build: str | None, message: str) -> dict[str, Any]:
+    return {
+        "build": build.id,
+        "created_at": None,
+        "documents": None,
+        "chunks": None,
+        "published": build.id == published_build,
+        "gate": "damaged",
+        "blocked_by": [message],
+    }
+
+
+def _build(storage: Storage, build: Build, published_build: str | None) -> dict[str, Any]:
     receipt = newest_receipt(storage, build.id)
     stamp = build.stamp
     return {
@@ -154,7 +177,9 @@ def status_text(status: dict[str, Any]) -> str:
     for build in status["builds"]:
         mark = "*" if build["published"] else " "
         gate = build["gate"] or "not evaluated"
-        lines.append(f" {mark} {build['build']}  {build['created_at']}  {build['chunks']:,} chunks  {gate}")
+        lines.append(
+            f" {mark} {build['build']}  {build['created_at'] or '-'}  {build['chunks'] or 0:,} chunks  {gate}"
+        )
         lines += [f"     {reason}" for reason in build["blocked_by"]]
     if status["stale"] and status["builds"]:
         lines.append("Stale:")

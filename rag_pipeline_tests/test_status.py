@@ -75,3 +75,18 @@ def test_changed_settings_are_seen(published_copy: Settings) -> None:
         "retrieval_evaluation": reason,
         "published_index": reason,
     }
+
+
+def test_a_damaged_build_does_not_hide_the_others(make_settings: MakeSettings) -> None:
+    settings = make_settings(evaluation={"questions": "", "out_of_domain": ""})
+    run_chain(settings)
+    before = read_status(settings)["published"]["build"]
+    (Path(settings.source.path) / "new.md").write_text("# New\n\nSomething new.\n")
+    run_chain(settings)
+    (settings.storage_root / "builds" / before / "stamp.json").write_text("{half")
+    status = read_status(settings)
+    assert {b["build"]: b["gate"] for b in status["builds"]} == {
+        before: "damaged",
+        status["published"]["build"]: "passed",
+    }
+    assert "stamp.json" in status_text(status)

@@ -58,9 +58,7 @@ def storage_errors(path: Path) -> Iterator[None]:
         }.get(number or 0)
         if advice is None:
             raise
-        raise StorageError(
-            f"{error.filename or path}: {advice}. Nothing that was published has changed."
-        ) from error
+        raise StorageError(f"{error.filename or path}: {advice}. What is published is whole.") from error
 
 
 def _is_short_write(error: OSError) -> bool:

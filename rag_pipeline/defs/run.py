@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -48,7 +49,10 @@ def prepare_home(home: Path) -> Path:
 def open_instance(settings: Settings) -> Iterator[dg.DagsterInstance]:
     """Open the Dagster instance of the settings' home."""
     home = prepare_home(settings.dagster_home())
-    instance = dg.DagsterInstance.from_config(str(home))
+    # Two processes that open a new home at once would both make its tables.
+    with storage_errors(home), (home / "opening.lock").open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        instance = dg.DagsterInstance.from_config(str(home))
     try:
         yield instance
     finally:

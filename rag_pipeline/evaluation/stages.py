@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rag_pipeline.core.schemas import DOCUMENTS
-from rag_pipeline.core.storage import Storage, sha256_file, storage_errors, version_of
+from rag_pipeline.core.storage import Storage, read_json, sha256_file, storage_errors, version_of
 from rag_pipeline.core.tables import TableWriter, read_rows
 from rag_pipeline.evaluation.config import EvaluationConfig, GateConfig
 from rag_pipeline.evaluation.gates import DocumentCounts, GateContext, GateDecision, decide_gates
@@ -221,7 +220,7 @@ def load_report(storage: Storage, build_id: str, evaluation_id: str) -> dict[str
     path = evaluation_folder(storage, build_id, evaluation_id) / "evaluation.json"
     if not path.is_file():
         return None
-    value = json.loads(path.read_text(encoding="utf-8"))
+    value = read_json(path)
     assert isinstance(value, dict)
     return value
 

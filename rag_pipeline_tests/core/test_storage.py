@@ -71,7 +71,7 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
 )
 def test_write_errors_say_what_to_do(tmp_path: Path, number: int, advice: str) -> None:
     with (
-        pytest.raises(StorageError, match=f"{advice}.*Nothing that was published has changed"),
+        pytest.raises(StorageError, match=f"{advice}.*What is published is whole"),
         storage_errors(tmp_path),
     ):
         raise OSError(number, os.strerror(number), str(tmp_path / "file"))

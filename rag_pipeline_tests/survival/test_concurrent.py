@@ -84,9 +84,6 @@ def test_a_storage_root_that_two_runs_make_is_made_once(
     assert work.litter == []
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a new Dagster home is opened without a lock; both make SQLite's tables"
-)
 def test_a_dagster_home_that_two_runs_make_is_made_once(tmp_path: Path, tiny_encoder: Path) -> None:
     work = Workplace.create(tmp_path / "work", tiny_encoder, EDITIONS[0])
     place = Place("sqlalchemy.engine.base:Connection._execute_ddl")

@@ -91,6 +91,16 @@ def wait_for(condition: Callable[[], Any], what: str) -> Any:
     raise AssertionError(f"waited {RUN_SECONDS} s for {what}")
 
 
+def stop(server: subprocess.Popen[bytes]) -> None:
+    """End the UI as Ctrl-C does, and whatever of its processes has not gone after a while."""
+    server.send_signal(signal.SIGINT)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        server.wait(timeout=30)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(server.pid, signal.SIGKILL)
+    server.wait(timeout=30)
+
+
 def write_toml(path: Path, settings: Settings) -> None:
     lines = []
     for section, keys in {
@@ -142,9 +152,7 @@ def ui(make_settings: MakeSettings, tmp_path: Path) -> Iterator[Ui]:
             yield Ui(address, settings, browser.new_page(viewport={"width": 1600, "height": 1400}))
             browser.close()
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(server.pid, signal.SIGTERM)
-        server.wait(timeout=60)
+        stop(server)
         log.close()
 
 

@@ -19,4 +19,4 @@ class EmbeddingConfig:
         DEFAULT_MODEL
     )
     runtime: Annotated[Literal["torch"], Doc("What runs the encoder.")] = "torch"
-    batch_size: Annotated[int, Ge(1), Doc("Texts encoded at once.")] = 32
+    batch_size: Annotated[int, Ge(1), Doc("Texts encoded at once; small batches pad less.")] = 8

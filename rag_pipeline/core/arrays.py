@@ -18,11 +18,16 @@ def open_array(path: Path) -> npt.NDArray[Any]:
         return np.asarray(np.load(path, allow_pickle=False))
 
 
+def write_float32_header(file: BinaryIO, shape: tuple[int, int]) -> None:
+    """Write the header of a ``.npy`` array of little-endian float32; its rows are to follow."""
+    np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": shape})
+
+
 def write_float32(file: BinaryIO, shape: tuple[int, int], blocks: Iterable[npt.NDArray[Any]]) -> None:
     """Write a ``.npy`` array of float32 block by block; the blocks' rows must add up to the shape.
 
     Written, not mapped: a full disk is then an error of the operating system and no signal that ends the process.
     """
-    np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": shape})
+    write_float32_header(file, shape)
     for block in blocks:
         file.write(np.ascontiguousarray(block, dtype="<f4").tobytes())

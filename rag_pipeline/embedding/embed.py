@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from rag_pipeline.core.arrays import write_float32_header
 from rag_pipeline.core.memo import Memo
 from rag_pipeline.core.schemas import CHUNK_EMBEDDINGS
 from rag_pipeline.core.storage import Storage, sha256_text, storage_errors, version_of
@@ -93,9 +94,7 @@ def embed_chunks(
         temporary.open("wb") as file,
         TableWriter(storage, CHUNK_EMBEDDINGS) as writer,
     ):
-        np.lib.format.write_array_header_1_0(
-            file, {"descr": "<f4", "fortran_order": False, "shape": (total, dimensions)}
-        )
+        write_float32_header(file, (total, dimensions))
         row = 0
         for batch in _batches(chunks):
             texts = {c["text_sha256"]: c["text"] for c in batch}
